@@ -1,0 +1,103 @@
+"""The hyper-parameters of a Transformer, under the paper's symbols (section 3, Table 3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["BASE", "BIG", "SMALL", "TINY", "TransformerConfig"]
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The numbers that fix a model's shape; the defaults are the paper's base model (Table 3, row "base").
+
+    Attributes:
+        d_model: Width of every token's vector between the sub-layers.
+        d_ff: Inner width of the position-wise feed-forward network.
+        h: Number of attention heads.
+        N: Number of encoder layers, and of decoder layers.
+        d_k: Width of one head's queries and keys; ``None`` means ``d_model / h``.
+        d_v: Width of one head's values; ``None`` means ``d_model / h``.
+        p_drop: Share of units that dropout sets to zero, from 0 up to but not including 1.
+        vocab_size: Number of different tokens, shared by source and target.
+        pad_id: Token id that fills up short sentences and is attended to by nobody.
+
+    Raises:
+        TypeError: If a size is not an integer, or ``p_drop`` is not a number.
+        ValueError: If a size is not positive, ``h`` does not divide ``d_model`` where it has to, ``p_drop`` is outside
+            [0, 1), or ``pad_id`` is not a token id.
+    """
+
+    d_model: int = 512
+    d_ff: int = 2048
+    h: int = 8
+    N: int = 6
+    d_k: int = None  # type: ignore[assignment]  # always an int once __post_init__ has run
+    d_v: int = None  # type: ignore[assignment]
+    p_drop: float = 0.1
+    vocab_size: int = 37_000
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "d_ff", "h", "N", "vocab_size"):
+            _require_size(name, getattr(self, name))
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is None:
+                if self.d_model % self.h:
+                    raise ValueError(
+                        f"h must divide d_model when {name} is not given: {self.d_model} / {self.h} is not whole. "
+                        f"Choose another h, or give {name}."
+                    )
+                object.__setattr__(self, name, self.d_model // self.h)  # the dataclass is frozen for everybody else
+            _require_size(name, getattr(self, name))
+        if isinstance(self.p_drop, bool) or not isinstance(self.p_drop, int | float):
+            raise TypeError(f"p_drop must be a number, got {self.p_drop!r}.")
+        if not 0 <= self.p_drop < 1:
+            raise ValueError(f"p_drop is the share of units that are dropped, from 0 up to below 1, got {self.p_drop}.")
+        if isinstance(self.pad_id, bool) or not isinstance(self.pad_id, int):
+            raise TypeError(f"pad_id must be an integer, got {self.pad_id!r}.")
+        if not 0 <= self.pad_id < self.vocab_size:
+            raise ValueError(f"pad_id must be a token id from 0 to {self.vocab_size - 1}, got {self.pad_id}.")
+
+    def replace(self, **changes: Any) -> TransformerConfig:
+        """Return a copy with some fields changed, as the rows of Table 3 do.
+
+        A ``d_k`` or ``d_v`` that equals ``d_model / h`` follows a change of ``d_model`` or ``h``, as in rows (A) and
+        (C) of the table; one that was set apart stays as it is.
+
+        Args:
+            **changes: Field names and their new values.
+
+        Raises:
+            TypeError: If there is no field of that name.
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                raise TypeError(f"TransformerConfig has no field {name!r}; its fields are {', '.join(known)}.")
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) * self.h == self.d_model:
+                changes.setdefault(name, None)
+        return dataclasses.replace(self, **changes)
+
+
+def _require_size(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}.")
+
+
+BASE = TransformerConfig()
+"""The paper's base model (Table 3)."""
+
+BIG = TransformerConfig(d_model=1024, d_ff=4096, h=16, p_drop=0.3)
+"""The paper's big model (Table 3)."""
+
+SMALL = TransformerConfig(d_model=256, d_ff=1024, h=8, N=3)
+"""Half the base model's width and depth, for an hour on a laptop."""
+
+TINY = TransformerConfig(d_model=128, d_ff=512, h=4, N=2)
+"""For the tasks a chapter trains on the spot."""
