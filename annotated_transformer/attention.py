@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .masks import require_mask
+from . import require
 
 __all__ = ["AdditiveAttention", "attention", "attention_weights", "fused_attention", "masked_softmax"]
 
@@ -87,7 +86,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if mask is None:
         return scores.softmax(-1)
-    require_mask(mask, tuple(scores.shape))
+    require.mask(mask, tuple(scores.shape))
     weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
     return weights.masked_fill(~mask, 0.0)  # where a row has no key at all, the softmax is 0/0
 
@@ -120,7 +119,7 @@ def fused_attention(
     """
     scores_shape = _require_shapes(query, key, value)
     if mask is not None:
-        require_mask(mask, scores_shape)
+        require.mask(mask, scores_shape)
     if causal and mask is not None:
         raise ValueError("causal=True takes no mask besides; pass mask & causal_mask(n) instead.")
     if causal and query.shape[-2] != key.shape[-2]:
@@ -129,7 +128,7 @@ def fused_attention(
             f"causal=True needs as many queries as keys, got {query.shape[-2]} and {key.shape[-2]}; "
             "pass mask=causal_mask(n, past) instead."
         )
-    # Only with the four axes (batch, h, n, width) does PyTorch choose the fused kernel; with fewer it holds the weights.
+    # PyTorch chooses the fused kernel only with the four axes (batch, h, n, width); with fewer it holds the weights.
     query, key, value = (tensor[(None,) * (4 - tensor.ndim)] for tensor in (query, key, value))
     if mask is not None:
         mask = mask[(None,) * (4 - mask.ndim)]
@@ -151,10 +150,7 @@ class AdditiveAttention(nn.Module):
     def __init__(self, d_q: int, d_k: int, d_hidden: int) -> None:
         super().__init__()
         for name, size in (("d_q", d_q), ("d_k", d_k), ("d_hidden", d_hidden)):
-            if isinstance(size, bool) or not isinstance(size, int):
-                raise TypeError(f"{name} must be an integer, got {size!r}.")
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}.")
+            require.integer(name, size, least=1)
         self.w_q = nn.Linear(d_q, d_hidden, bias=False)
         self.w_k = nn.Linear(d_k, d_hidden, bias=False)
         self.v = nn.Linear(d_hidden, 1, bias=False)
@@ -167,7 +163,7 @@ class AdditiveAttention(nn.Module):
             key: ``(..., n_k, d_k)``.
         """
         for name, tensor, width in (("query", query, self.w_q.in_features), ("key", key, self.w_k.in_features)):
-            _require_matrix(name, tensor)
+            require.matrix(name, tensor)
             if tensor.shape[-1] != width:
                 raise ValueError(f"{name} must have the width {width} in its last axis, got {tuple(tensor.shape)}.")
         hidden = self.w_q(query)[..., :, None, :] + self.w_k(key)[..., None, :, :]  # (..., n_q, n_k, d_hidden)
@@ -186,17 +182,10 @@ class AdditiveAttention(nn.Module):
         Returns:
             ``(..., n_q, d_v)``; zeros for a query that may attend to no key.
         """
-        _require_matrix("value", value)
+        scores = self.scores(query, key)
+        require.matrix("value", value)
         _require_pairs(key, value)
-        return masked_softmax(self.scores(query, key), mask) @ value
-
-
-def _require_matrix(name: str, tensor: object) -> None:
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        kind = f"a tensor of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise TypeError(f"{name} must be a floating-point tensor, got {kind}.")
-    if tensor.ndim < 2 or tensor.shape[-1] == 0:
-        raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(tensor.shape)}.")
+        return masked_softmax(scores, mask) @ value
 
 
 def _require_pairs(key: Tensor, value: Tensor) -> None:
@@ -211,7 +200,7 @@ def _require_shapes(query: Tensor, key: Tensor, value: Tensor | None = None) -> 
     """Check that the tensors fit together, and return the shape of their scores, ``(..., n_q, n_k)``."""
     tensors = {"query": query, "key": key} | ({} if value is None else {"value": value})
     for name, tensor in tensors.items():
-        _require_matrix(name, tensor)
+        require.matrix(name, tensor)
         if tensor.dtype != query.dtype:
             raise TypeError(f"{name} must have the dtype of query, {query.dtype}, got {tensor.dtype}.")
     if query.shape[-1] != key.shape[-1]:
@@ -221,9 +210,8 @@ def _require_shapes(query: Tensor, key: Tensor, value: Tensor | None = None) -> 
         )
     if value is not None:
         _require_pairs(key, value)
-    try:
-        leading = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors.values()))  # type: ignore[no-untyped-call]
-    except RuntimeError:
+    leading = require.broadcastable(*(tuple(tensor.shape[:-2]) for tensor in tensors.values()))
+    if leading is None:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors.values())
-        raise ValueError(f"the axes before the last two must agree in {', '.join(tensors)}, got {shapes}.") from None
+        raise ValueError(f"the axes before the last two must agree in {', '.join(tensors)}, got {shapes}.")
     return (*leading, query.shape[-2], key.shape[-2])

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from . import require
+
 __all__ = ["BASE", "BIG", "SMALL", "TINY", "TransformerConfig"]
 
 
@@ -42,7 +44,7 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("d_model", "d_ff", "h", "N", "vocab_size"):
-            _require_size(name, getattr(self, name))
+            require.integer(name, getattr(self, name), least=1)
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
                 if self.d_model % self.h:
@@ -51,13 +53,11 @@ class TransformerConfig:
                         f"Choose another h, or give {name}."
                     )
                 object.__setattr__(self, name, self.d_model // self.h)  # the dataclass is frozen for everybody else
-            _require_size(name, getattr(self, name))
-        if isinstance(self.p_drop, bool) or not isinstance(self.p_drop, int | float):
-            raise TypeError(f"p_drop must be a number, got {self.p_drop!r}.")
+            require.integer(name, getattr(self, name), least=1)
+        require.number("p_drop", self.p_drop)
         if not 0 <= self.p_drop < 1:
             raise ValueError(f"p_drop is the share of units that are dropped, from 0 up to below 1, got {self.p_drop}.")
-        if isinstance(self.pad_id, bool) or not isinstance(self.pad_id, int):
-            raise TypeError(f"pad_id must be an integer, got {self.pad_id!r}.")
+        require.integer("pad_id", self.pad_id)
         if not 0 <= self.pad_id < self.vocab_size:
             raise ValueError(f"pad_id must be a token id from 0 to {self.vocab_size - 1}, got {self.pad_id}.")
 
@@ -81,13 +81,6 @@ class TransformerConfig:
             if getattr(self, name) * self.h == self.d_model:
                 changes.setdefault(name, None)
         return dataclasses.replace(self, **changes)
-
-
-def _require_size(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
 BASE = TransformerConfig()

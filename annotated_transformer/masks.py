@@ -10,7 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["additive_mask", "causal_mask", "padding_mask", "require_mask"]
+from . import require
+
+__all__ = ["additive_mask", "causal_mask", "padding_mask"]
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
@@ -27,10 +29,7 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
         TypeError: If ``ids`` are not integers.
         ValueError: If ``ids`` is not two-dimensional.
     """
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(f"ids must be a tensor of integers, got {_kind(ids)}.")
-    if ids.ndim != 2:
-        raise ValueError(f"ids must have the shape (batch, n), got {tuple(ids.shape)}.")
+    require.ids("ids", ids)
     return (ids != pad_id)[:, None, None, :]
 
 
@@ -49,11 +48,8 @@ def causal_mask(n: int, past: int = 0, *, device: torch.device | str | None = No
         TypeError: If ``n`` or ``past`` is not an integer.
         ValueError: If ``n`` is below 1 or ``past`` below 0.
     """
-    for name, value, least in (("n", n, 1), ("past", past, 0)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} must be an integer, got {value!r}.")
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
+    require.integer("n", n, least=1)
+    require.integer("past", past, least=0)
     return torch.ones(n, past + n, dtype=torch.bool, device=device).tril(past)
 
 
@@ -70,38 +66,7 @@ def additive_mask(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     Raises:
         TypeError: If ``mask`` is not boolean or ``dtype`` is not a floating-point type.
     """
-    require_mask(mask)
+    require.mask(mask)
     if not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating-point type, which has an infinity, got {dtype}.")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, float("-inf"))
-
-
-def require_mask(mask: object, scores_shape: tuple[int, ...] | None = None) -> None:
-    """Refuse anything but a boolean mask that fits the scores.
-
-    Args:
-        mask: What was passed as a mask.
-        scores_shape: The shape ``(..., n_q, n_k)`` the mask has to broadcast to, if it is known.
-
-    Raises:
-        TypeError: If ``mask`` is not a boolean tensor.
-        ValueError: If it does not broadcast to ``scores_shape``.
-    """
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise TypeError(
-            f"mask must be a boolean tensor in which True means 'may attend', got {_kind(mask)}. "
-            "For a mask of ones and zeros, one meaning 'may attend', write mask.bool(); "
-            "torch.nn.MultiheadAttention's boolean masks mean the opposite: write ~mask."
-        )
-    if scores_shape is None:
-        return
-    try:
-        fits = torch.broadcast_shapes(mask.shape, scores_shape) == torch.Size(scores_shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(f"mask of shape {tuple(mask.shape)} does not broadcast to the scores, {tuple(scores_shape)}.")
-
-
-def _kind(value: object) -> str:
-    return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"

@@ -6,6 +6,7 @@ Run ``python -m annotated_transformer.experiments.attention_cost`` to write ``bo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,13 @@ from .measure import cpu_seconds, matmul_flops, peak_bytes
 __all__ = ["NAME", "SETTINGS", "measure", "methods"]
 
 NAME = "attention-cost"
-SETTINGS = {"d": 64, "lengths": [64, 128, 256, 512, 1024, 2048, 4096], "additive_up_to": 1024, "repeats": 5, "seed": 0}
+SETTINGS: dict[str, Any] = {
+    "d": 64,
+    "lengths": [64, 128, 256, 512, 1024, 2048, 4096],
+    "additive_up_to": 1024,
+    "repeats": 5,
+    "seed": 0,
+}
 
 
 def methods(d: int) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:

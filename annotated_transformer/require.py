@@ -1,0 +1,99 @@
+"""Checks of arguments, so that a wrong one is named at once: what was given, and what is possible."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["broadcastable", "ids", "integer", "kind", "mask", "matrix", "number"]
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def integer(name: str, value: object, least: int | None = None) -> None:
+    """Refuse anything but an integer, of at least ``least`` if that is given.
+
+    Raises:
+        TypeError: If ``value`` is not an integer.
+        ValueError: If it is too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if least is not None and value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def number(name: str, value: object) -> None:
+    """Refuse anything but a number.
+
+    Raises:
+        TypeError: If ``value`` is not an integer or a float.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
+def ids(name: str, value: object) -> None:
+    """Refuse anything but token ids, ``(batch, n)``.
+
+    Raises:
+        TypeError: If ``value`` is not a tensor of integers.
+        ValueError: If it does not have two axes.
+    """
+    if not isinstance(value, Tensor) or value.dtype not in (
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+    ):
+        raise TypeError(f"{name} must be a tensor of integers, got {kind(value)}.")
+    if value.ndim != 2:
+        raise ValueError(f"{name} must have the shape (batch, n), got {tuple(value.shape)}.")
+
+
+def matrix(name: str, value: object) -> None:
+    """Refuse anything but a floating-point tensor with the axes ``(..., n, width)``.
+
+    Raises:
+        TypeError: If ``value`` is not a floating-point tensor.
+        ValueError: If it has fewer axes, or no width.
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {kind(value)}.")
+    if value.ndim < 2 or value.shape[-1] == 0:
+        raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(value.shape)}.")
+
+
+def mask(value: object, scores_shape: tuple[int, ...] | None = None) -> None:
+    """Refuse anything but a boolean mask that fits the scores.
+
+    Args:
+        value: What was passed as a mask.
+        scores_shape: The shape ``(..., n_q, n_k)`` it has to broadcast to, if that is known.
+
+    Raises:
+        TypeError: If ``value`` is not a boolean tensor.
+        ValueError: If it does not broadcast to ``scores_shape``.
+    """
+    if not isinstance(value, Tensor) or value.dtype != torch.bool:
+        raise TypeError(
+            f"mask must be a boolean tensor in which True means 'may attend', got {kind(value)}. "
+            "For a mask of ones and zeros, one meaning 'may attend', write mask.bool(); "
+            "torch.nn.MultiheadAttention's boolean masks mean the opposite: write ~mask."
+        )
+    if scores_shape is not None and broadcastable(tuple(value.shape), scores_shape) != scores_shape:
+        raise ValueError(f"mask of shape {tuple(value.shape)} does not broadcast to the scores, {scores_shape}.")
+
+
+def broadcastable(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape that the shapes broadcast to together, or None if they do not."""
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return None
+
+
+def kind(value: object) -> str:
+    """Say what a wrong argument is: a tensor's dtype, or the type of anything else."""
+    return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
