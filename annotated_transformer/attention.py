@@ -139,7 +139,7 @@ def fused_attention(
 class AdditiveAttention(nn.Module):
     """Attention whose score is a small network, vᵀ tanh(W_q q + W_k k) (Bahdanau et al. 2015; section 3.2.1).
 
-    Queries and keys may have different widths. There are no biases, as in Bahdanau's alignment model.
+    Queries and keys may have different widths. There are no biases, as in the formulas of Bahdanau et al.
 
     Args:
         d_q: Width of the queries.
