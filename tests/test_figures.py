@@ -1,0 +1,348 @@
+"""What the figures draw is what they were given: the artists' data is asserted, not pixels."""
+
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.patches import Rectangle
+
+from annotated_transformer import figures, style
+
+ROWS = ["Ich", "habe", "den", "Hund", "gesehen"]
+COLUMNS = ["I", "saw", "the"]
+FUTURE = np.triu(np.ones((5, 5), bool), 1)
+
+
+@pytest.fixture(autouse=True)
+def own_settings():
+    with mpl.rc_context():
+        yield
+
+
+def weights(n=5, m=3, seed=0):
+    return torch.randn(n, m, generator=torch.Generator().manual_seed(seed)).softmax(-1)
+
+
+def masked_cells(ax):
+    return {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in ax.patches if p.get_gid() == "masked"}
+
+
+def words(ticks):
+    return [tick.get_text() for tick in ticks]
+
+
+def lines(ax):
+    return {line.get_label(): line for line in ax.lines}
+
+
+class TestMaps:
+    def test_rows_are_queries_and_columns_keys(self):
+        given = weights()
+        figure = figures.attention_map(given, ROWS, COLUMNS)
+        ax, bar = figure.axes
+        assert np.allclose(ax.images[0].get_array(), given.numpy())
+        assert words(ax.get_yticklabels()) == ROWS
+        assert words(ax.get_xticklabels()) == COLUMNS
+        assert (ax.get_ylabel(), ax.get_xlabel(), bar.get_ylabel()) == ("← query", "key →", "weight")
+        assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first query is on top
+
+    def test_colours_reach_from_0_to_1(self):
+        image = figures.attention_map(weights() * 0.1, ROWS, COLUMNS).axes[0].images[0]
+        assert image.get_clim() == (0, 1)
+        assert image.get_cmap().name == "cividis"
+
+    def test_small_maps_carry_their_numbers(self):
+        given = weights()
+        texts = figures.attention_map(given, ROWS, COLUMNS).axes[0].texts
+        found = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in texts}
+        assert found == {(i, j): f"{given[i, j]:.2f}" for i in range(5) for j in range(3)}
+
+    def test_numbers_can_be_read_on_their_cells(self):
+        ax = figures.attention_map([[0.0, 1.0]], ["q"], ["a", "b"]).axes[0]
+        assert [text.get_color() for text in ax.texts] == ["white", "black"]
+
+    def test_large_maps_do_not(self):
+        names = [str(i) for i in range(32)]
+        assert not figures.attention_map(weights(32, 32), names, names).axes[0].texts
+
+    def test_masked_cells_are_hatched_and_have_no_number(self):
+        figure = figures.attention_map(weights(5, 5), ROWS, ROWS, masked=torch.from_numpy(FUTURE))
+        ax = figure.axes[0]
+        assert masked_cells(ax) == set(zip(*np.nonzero(FUTURE), strict=True))
+        assert all(patch.get_hatch() for patch in ax.patches)
+        assert (ax.images[0].get_array().mask == FUTURE).all()
+        assert len(ax.texts) == 15
+        assert words(figure.legends[0].get_texts()) == ["masked"]
+
+    def test_nothing_masked_needs_no_legend(self):
+        assert not figures.attention_map(weights(), ROWS, COLUMNS).legends
+
+    def test_several_maps_share_one_scale(self):
+        figure = figures.attention_map({"right": weights(), "wrong": weights(seed=1)}, ROWS, COLUMNS)
+        left, right, bar = figure.axes
+        assert (left.get_title(), right.get_title(), bar.get_ylabel()) == ("right", "wrong", "weight")
+        assert np.allclose(right.images[0].get_array(), weights(seed=1).numpy())
+        assert right.get_ylabel() == ""
+
+    def test_axes_may_be_named_otherwise(self):
+        ax = figures.attention_map(weights(), ROWS, COLUMNS, row_axis="German", column_axis="English").axes[0]
+        assert (ax.get_ylabel(), ax.get_xlabel()) == ("← German", "English →")
+
+    def test_long_words_are_turned(self):
+        short = figures.attention_map(weights(), ROWS, COLUMNS).axes[0]
+        long = figures.attention_map(weights(), ROWS, ["gesehen", "gesehen", "gesehen"]).axes[0]
+        assert {label.get_rotation() for label in short.get_xticklabels()} == {0}
+        assert {label.get_rotation() for label in long.get_xticklabels()} == {90}
+
+    def test_signed_numbers_are_symmetrical_around_white(self):
+        image = figures.heatmap([[-3.0, 1.0]], ["q"], ["a", "b"]).axes[0].images[0]
+        assert image.get_clim() == (-3, 3)
+        assert min(image.cmap(image.norm(0.0))) > 0.95
+        assert figures.heatmap([[-3.0, 1.0]], ["q"], ["a", "b"]).axes[0].texts[0].get_text() == "−3.00"
+
+    def test_scores_may_be_minus_infinity_or_all_zero(self):
+        image = figures.heatmap([[-np.inf, 1.0]], ["q"], ["a", "b"], masked=[[True, False]]).axes[0].images[0]
+        assert image.get_clim() == (-1, 1)
+        assert figures.heatmap([[0.0]], ["q"], ["k"]).axes[0].images[0].get_clim() == (-1, 1)
+
+    def test_mask_grid_has_a_dot_where_attending_is_allowed(self):
+        figure = figures.mask_grid(~FUTURE, ROWS, ROWS)
+        ax = figure.axes[0]
+        dots = {(round(y), round(x)) for x, y in ax.lines[0].get_xydata()}
+        assert dots == set(zip(*np.nonzero(~FUTURE), strict=True))
+        assert masked_cells(ax) == set(zip(*np.nonzero(FUTURE), strict=True))
+        assert words(figure.legends[0].get_texts()) == ["may attend", "masked"]
+
+    def test_several_masks(self):
+        figure = figures.mask_grid({"causal": ~FUTURE, "none": np.ones((5, 5), bool)}, ROWS, ROWS)
+        assert [ax.get_title() for ax in figure.axes] == ["causal", "none"]
+        assert not masked_cells(figure.axes[1])
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match=r"5 labels and a column for each of 3, got the shape \(3, 5\)"):
+            figures.attention_map(weights().T, ROWS, COLUMNS)
+        with pytest.raises(ValueError, match=r"\(in 'wrong'\)"):
+            figures.attention_map({"right": weights(), "wrong": weights(2, 2)}, ROWS, COLUMNS)
+        with pytest.raises(ValueError, match=r"between 0 and 1.*got -1 to 2"):
+            figures.attention_map([[-1.0, 2.0]], ["q"], ["a", "b"])
+        with pytest.raises(ValueError, match="masked must have the shape"):
+            figures.attention_map(weights(), ROWS, COLUMNS, masked=FUTURE)
+        with pytest.raises(ValueError, match="at least one map"):
+            figures.heatmap({}, ROWS, COLUMNS)
+        with pytest.raises(TypeError, match=r"mask must be boolean.*int64"):
+            figures.mask_grid(np.ones((5, 5), int), ROWS, ROWS)
+
+
+class TestLines:
+    X = 2.0 ** np.arange(1, 6)
+
+    def test_one_run_is_a_line_without_a_band(self):
+        ax = figures.curves(self.X, {"a": self.X, "b": 2 * self.X}, x_axis="n", y_axis="time").axes[0]
+        assert np.array_equal(lines(ax)["b"].get_xydata(), np.stack([self.X, 2 * self.X], 1))
+        assert not ax.collections
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("n", "time")
+        assert words(ax.get_legend().get_texts()) == ["a", "b"]
+
+    def test_seeds_become_a_median_and_a_band_from_lowest_to_highest(self):
+        seeds = np.array([[1.0, 2, 3, 4, 5], [3, 4, 5, 6, 7], [10, 10, 10, 10, 10]])
+        ax = figures.curves(self.X, {"a": seeds}, x_axis="n").axes[0]
+        assert np.array_equal(ax.lines[0].get_ydata(), [3, 4, 5, 6, 7])
+        band = ax.collections[0].get_paths()[0].vertices
+        assert {tuple(point) for point in band} >= set(zip(self.X, seeds.min(0), strict=True))
+        assert {tuple(point) for point in band} >= set(zip(self.X, seeds.max(0), strict=True))
+
+    def test_series_differ_in_more_than_colour(self):
+        ax = figures.curves(self.X, dict.fromkeys("abcde", self.X), x_axis="n").axes[0]
+        assert len({line.get_marker() for line in ax.lines}) == 5
+        assert len({line.get_linestyle() + str(line._unscaled_dash_pattern) for line in ax.lines}) == 5
+
+    def test_a_role_has_its_look(self):
+        ax = figures.curves(self.X, {"keys": self.X, "other": self.X}, x_axis="n").axes[0]
+        assert lines(ax)["keys"].get_color() == style.KEY.colour
+
+    def test_panels_stand_above_each_other_and_share_x(self):
+        panels = {"time": {"a": self.X}, "memory": {"a": self.X**2}}
+        top, bottom = figures.curves(self.X, panels, x_axis="n", scale="log log", ticks=[2, 8, 32]).axes
+        assert (top.get_ylabel(), bottom.get_ylabel(), bottom.get_xlabel()) == ("time", "memory", "n")
+        assert top.get_shared_x_axes().joined(top, bottom)
+        assert (bottom.get_xscale(), bottom.get_yscale()) == ("log", "log")
+        assert words(bottom.get_xticklabels()) == ["2", "8", "32"]
+
+    @pytest.mark.parametrize(
+        ("scale", "axes"),
+        [("linear", ("linear", "linear")), ("log x", ("log", "linear")), ("log y", ("linear", "log"))],
+    )
+    def test_scales(self, scale, axes):
+        ax = figures.curves(self.X, {"a": self.X}, x_axis="n", scale=scale).axes[0]
+        assert (ax.get_xscale(), ax.get_yscale()) == axes
+
+    def test_log_log_says_the_slopes(self):
+        series = {"linear": self.X, "square": np.stack([self.X**2, 2 * self.X**2])}
+        ax = figures.log_log(self.X, series, x_axis="$d_k$", y_axis="variance").axes[0]
+        assert words(ax.get_legend().get_texts()) == ["linear: slope 1.00", "square: slope 2.00"]
+        assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+        assert len(ax.collections) == 1
+
+    def test_log_log_keeps_the_looks_of_roles(self):
+        ax = figures.log_log(self.X, {"queries": self.X, "b": self.X}, x_axis="x", y_axis="y").axes[0]
+        assert ax.lines[0].get_color() == style.QUERY.colour
+
+    @pytest.mark.parametrize("power", [-0.5, 0, 1.5])
+    def test_slope(self, power):
+        assert figures.slope(self.X, 7 * self.X**power) == pytest.approx(power)
+
+    def test_slope_fits_the_median_of_the_seeds(self):
+        assert figures.slope(self.X, np.stack([self.X, self.X, self.X**9])) == pytest.approx(1)
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match=r"a must be \(5,\) or \(seeds, 5\), got the shape \(3,\)"):
+            figures.curves(self.X, {"a": [1, 2, 3]}, x_axis="n")
+        with pytest.raises(ValueError, match="scale must be one of linear"):
+            figures.curves(self.X, {"a": self.X}, x_axis="n", scale="loglog")
+        with pytest.raises(ValueError, match="'b' is a series among panels"):
+            figures.curves(self.X, {"a": {"a": self.X}, "b": self.X}, x_axis="n")
+        with pytest.raises(ValueError, match="above 0"):
+            figures.log_log(self.X, {"a": -self.X}, x_axis="n", y_axis="y")
+        with pytest.raises(ValueError, match="a must be above 0 on a logarithmic axis, got 0"):
+            figures.curves(self.X, {"a": 0 * self.X}, x_axis="n", scale="log y")
+        with pytest.raises(ValueError, match="x must be above 0"):
+            figures.curves(self.X - 2, {"a": self.X}, x_axis="n", scale="log x")
+        with pytest.raises(ValueError, match="x must be a list of numbers"):
+            figures.curves(3.0, {"a": [1]}, x_axis="n")
+        with pytest.raises(ValueError, match="at least two points"):
+            figures.slope([1.0], [1.0])
+        with pytest.raises(ValueError, match="at most 5 series"):
+            figures.curves(self.X, dict.fromkeys("abcdef", self.X), x_axis="n")
+
+
+class TestBars:
+    def test_lengths_and_numbers(self):
+        figure = figures.bars(["short", "long"], {"a": [1, 10], "b": [2, 20]}, axis="time (ms)")
+        ax = figure.axes[0]
+        assert [bar.get_width() for bar in ax.containers[1]] == [2, 20]
+        assert words(ax.texts) == ["1", "10", "2", "20"]
+        assert words(ax.get_yticklabels()) == ["short", "long"]
+        assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first group is on top
+        assert ax.get_xlabel() == "time (ms)"
+        assert words(figure.legends[0].get_texts()) == ["a", "b"]
+        assert len({bar.get_hatch() for bar in ax.patches if isinstance(bar, Rectangle)}) == 2
+
+    def test_seeds_become_a_median_with_a_whisker(self):
+        ax = figures.bars(["g"], {"a": [[1.0], [2.0], [9.0]]}, axis="x").axes[0]
+        bars = next(c for c in ax.containers if hasattr(c, "patches"))
+        assert bars[0].get_width() == 2
+        (whisker,) = bars.errorbar.lines[2][0].get_segments()
+        assert whisker[:, 0].tolist() == [1, 9]
+
+    def test_one_series_needs_no_legend(self):
+        assert not figures.bars(["g"], {"a": [1]}, axis="x").legends
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match=r"a must be \(2,\)"):
+            figures.bars(["g", "h"], {"a": [1]}, axis="x")
+
+
+POSITIONS = np.linspace(0, 2, 21)
+KEYS = {"I": 0.0, "saw": 1.0, "the": 2.0}
+VALUES = {"I": 3.0, "saw": -1.0, "the": 2.0}
+
+
+class TestSweep:
+    def made(self, **changes):
+        scores = -((POSITIONS[:, None] - np.array(list(KEYS.values()))) ** 2)
+        table = torch.from_numpy(scores).softmax(-1)
+        outputs = table @ torch.tensor(list(VALUES.values()), dtype=torch.float64)
+        fields = {"weights": table, "outputs": outputs, "keys": KEYS, "values": VALUES} | changes
+        return table, outputs, figures.sweep(POSITIONS, fields.pop("weights"), fields.pop("outputs"), **fields)
+
+    def test_weights_above_and_output_below(self):
+        table, outputs, figure = self.made()
+        top, bottom = figure.axes
+        curves = [line for line in top.lines if len(line.get_xdata()) == 21]
+        assert np.allclose([line.get_ydata() for line in curves], table.T)
+        assert np.allclose(next(line for line in bottom.lines if len(line.get_xdata()) == 21).get_ydata(), outputs)
+        assert (top.get_ylabel(), bottom.get_ylabel()) == ("weight", "output")
+
+    def test_keys_and_values_are_marked_and_named(self):
+        _, _, figure = self.made()
+        top, bottom = figure.axes
+        marks = [line.get_xydata()[0].tolist() for line in bottom.lines if len(line.get_xdata()) == 1]
+        assert marks == [[0, 3], [1, -1], [2, 2]]
+        assert words(top.texts) == ["I", "saw", "the"]
+        assert words(bottom.texts) == ["value of I", "value of saw", "value of the"]
+
+    def test_values_may_be_left_out(self):
+        _, _, figure = self.made(values=None)
+        assert not figure.axes[1].texts
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match=r"weights must be \(positions, keys\), \(21, 3\), got \(3, 21\)"):
+            self.made(weights=np.ones((3, 21)))
+        with pytest.raises(ValueError, match="values must have the names of the keys"):
+            self.made(values={"I": 1.0})
+        with pytest.raises(ValueError, match="outputs must be"):
+            self.made(outputs=[1.0])
+
+
+class TestSaturation:
+    D_K = np.array([2, 64, 1024])
+
+    def test_two_panels(self):
+        share = {"with": [0, 0, 0], "without": [[0, 0.2, 0.7], [0, 0.1, 0.8]]}
+        derivative = {"with": [1e-2] * 3, "without": [1e-2, 1e-9, 1e-30]}
+        top, bottom = figures.saturation(self.D_K, share, derivative).axes
+        assert np.allclose(lines(top)["without"].get_ydata(), [0, 0.15, 0.75])
+        assert np.array_equal(lines(bottom)["without"].get_ydata(), [1e-2, 1e-9, 1e-30])
+        assert (top.get_yscale(), bottom.get_yscale(), bottom.get_xscale()) == ("linear", "log", "log")
+        assert words(bottom.get_xticklabels()) == ["2", "64", "1024"]
+
+    def test_the_norm_is_the_third(self):
+        same = {"with": [0.1, 0.2, 0.3]}
+        axes = figures.saturation(self.D_K, same, same, same).axes
+        assert [ax.get_ylabel().split()[0] for ax in axes] == ["share", "median", "mean"]
+
+    def test_a_derivative_of_zero_cannot_be_drawn(self):
+        with pytest.raises(ValueError, match="with must be above 0"):
+            figures.saturation(self.D_K, {"with": [0, 0, 0]}, {"with": [0, 0, 0]})
+
+
+X = 2.0 ** np.arange(1, 6)
+SEEDS = {"a": np.stack([X, 2 * X]), "b": X}
+NAMES = [str(i) for i in range(40)]
+EVERY = {
+    "attention": lambda: figures.attention_map(weights(5, 5), ROWS, ROWS, masked=FUTURE),
+    "large": lambda: figures.attention_map(weights(40, 40), NAMES, NAMES),
+    "many": lambda: figures.attention_map({str(i): weights(5, 5, i) for i in range(4)}, ROWS, ROWS),
+    "scores": lambda: figures.heatmap(weights(), ROWS, COLUMNS),
+    "masks": lambda: figures.mask_grid({"causal": ~FUTURE, "both": ~FUTURE}, ROWS, ROWS),
+    "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
+    "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
+    "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
+    "sweep": lambda: TestSweep().made()[2],
+    "saturation": lambda: figures.saturation(X, SEEDS, SEEDS, SEEDS),
+}
+
+
+@pytest.mark.parametrize("name", list(EVERY))
+def test_a_figure_fits_the_page_and_can_be_read_on_a_phone(name):
+    figure = EVERY[name]()
+    assert figure.get_figwidth() == style.WIDTH
+    figure.draw_without_rendering()
+    box = figure.get_tightbbox()
+    assert box.x0 >= 0, "cut off on the left"
+    assert box.y0 >= 0, "cut off at the bottom"
+    assert box.x1 <= figure.get_figwidth(), "cut off on the right"
+    assert box.y1 <= figure.get_figheight(), "cut off at the top"
+    sizes = [text.get_fontsize() for text in figure.findobj(mpl.text.Text) if text.get_text().strip()]
+    assert min(sizes) / 72 * 350 / style.WIDTH >= 7.5, "less than 7.5 CSS pixels where the page is 350 wide"
+
+
+def test_no_model_and_no_pyplot_is_loaded():
+    code = (
+        "import sys, numpy as np; from annotated_transformer import figures; figures.heatmap(np.eye(2), 'ab', 'cd');"
+        "sys.exit(any(name in sys.modules for name in ('matplotlib.pyplot', 'annotated_transformer.model')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
