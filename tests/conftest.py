@@ -23,3 +23,18 @@ def _same_random_numbers():
 def root() -> Path:
     """The top of the checkout."""
     return Path(__file__).resolve().parents[1]
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print the table of parity errors: for each subject, the largest difference that any test saw."""
+    errors: dict[str, list[float]] = {}
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", []):
+        for name, found in report.user_properties:
+            if name == "parity":
+                worst = errors.setdefault(found["subject"], [0.0, 0.0])
+                worst[:] = [max(pair) for pair in zip(worst, (found["output"], found["gradient"]), strict=True)]
+    if errors:
+        terminalreporter.section("parity errors: largest absolute difference, float64")
+        width = max(map(len, errors))
+        for subject, (output, gradient) in sorted(errors.items()):
+            terminalreporter.write_line(f"{subject:{width}}  outputs {output:.1e}  gradients {gradient:.1e}")

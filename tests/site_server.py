@@ -1,4 +1,4 @@
-"""A web server for a built site: in a subfolder, and with the site's own page for missing addresses, as GitHub has it."""
+"""A web server for a built site, in a subfolder and with the site's own page for missing addresses, as on GitHub."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PACKAGE = "annotated_transformer"
 ORDER = (
     "book_files",
     # the model, in the paper's order
-    "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
+    "require", "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
     # what the paper says, and what the model is trained and judged with
     "paper", "tokens", "tasks", "batching", "optimization", "training", "decoding",
     # what experiments give, and the experiments
@@ -23,7 +23,7 @@ ORDER = (
     "check", "style", "figures", "claims", "show",
     "cli",
 )  # fmt: skip
-MODEL = ORDER[ORDER.index("config") : ORDER.index("recordings")]
+MODEL = ORDER[ORDER.index("require") : ORDER.index("recordings")]
 MODEL_MAY_USE = {"torch", "numpy", "safetensors", "tokenizers"}
 
 
