@@ -147,7 +147,7 @@ class TestLines:
         assert words(ax.get_legend().get_texts()) == ["a", "b"]
 
     def test_seeds_become_a_median_and_a_band_from_lowest_to_highest(self):
-        seeds = np.array([[1.0, 2, 3, 4, 5], [3, 4, 5, 6, 7], [10, 10, 10, 10, 10]])
+        seeds = np.array([[3.0, 4, 5, 6, 7], [10, 10, 10, 10, 10], [1, 2, 3, 4, 5]])
         ax = figures.curves(self.X, {"a": seeds}, x_axis="n").axes[0]
         assert np.array_equal(ax.lines[0].get_ydata(), [3, 4, 5, 6, 7])
         band = ax.collections[0].get_paths()[0].vertices
@@ -273,6 +273,12 @@ class TestSweep:
         assert marks == [[0, 3], [1, -1], [2, 2]]
         assert words(top.texts) == ["I", "saw", "the"]
         assert words(bottom.texts) == ["value of I", "value of saw", "value of the"]
+
+    def test_a_label_stands_where_the_output_does_not_pass(self):
+        _, _, figure = self.made()
+        heights = {text.get_text(): text.xyann[1] for text in figure.axes[1].texts}
+        assert heights["value of I"] > 0
+        assert heights["value of saw"] < 0  # the output has its valley there
 
     def test_values_may_be_left_out(self):
         _, _, figure = self.made(values=None)
