@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
+
 import torch
 from torch import Tensor
 
-__all__ = ["broadcastable", "ids", "integer", "kind", "mask", "matrix", "number"]
+__all__ = ["broadcastable", "floating", "ids", "integer", "kind", "mask", "matrix", "number"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -18,7 +21,7 @@ def integer(name: str, value: object, least: int | None = None) -> None:
         ValueError: If it is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
+        raise TypeError(f"{name} must be an integer, got {reprlib.repr(value)}.")
     if least is not None and value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}.")
 
@@ -28,9 +31,12 @@ def number(name: str, value: object) -> None:
 
     Raises:
         TypeError: If ``value`` is not an integer or a float.
+        ValueError: If it is infinite or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
+        raise TypeError(f"{name} must be a number, got {reprlib.repr(value)}.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}.")
 
 
 def ids(name: str, value: object) -> None:
@@ -40,41 +46,47 @@ def ids(name: str, value: object) -> None:
         TypeError: If ``value`` is not a tensor of integers.
         ValueError: If it does not have two axes.
     """
-    if not isinstance(value, Tensor) or value.dtype not in (
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-    ):
+    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
         raise TypeError(f"{name} must be a tensor of integers, got {kind(value)}.")
     if value.ndim != 2:
         raise ValueError(f"{name} must have the shape (batch, n), got {tuple(value.shape)}.")
 
 
-def matrix(name: str, value: object) -> None:
-    """Refuse anything but a floating-point tensor with the axes ``(..., n, width)``.
+def floating(name: str, value: object) -> None:
+    """Refuse anything but a dense floating-point tensor.
 
     Raises:
-        TypeError: If ``value`` is not a floating-point tensor.
-        ValueError: If it has fewer axes, or no width.
+        TypeError: If ``value`` is something else.
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {kind(value)}.")
+    if value.is_nested or value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got a nested or sparse one; pad it or call to_dense().")
+
+
+def matrix(name: str, value: Tensor) -> None:
+    """Refuse anything but a floating-point tensor with the axes ``(..., n, width)``.
+
+    Raises:
+        TypeError: If ``value`` is not a dense floating-point tensor.
+        ValueError: If it has fewer axes, or no width.
+    """
+    floating(name, value)
     if value.ndim < 2 or value.shape[-1] == 0:
         raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(value.shape)}.")
 
 
-def mask(value: object, scores_shape: tuple[int, ...] | None = None) -> None:
+def mask(value: object, scores_shape: tuple[int, ...] | None = None, device: torch.device | None = None) -> None:
     """Refuse anything but a boolean mask that fits the scores.
 
     Args:
         value: What was passed as a mask.
         scores_shape: The shape ``(..., n_q, n_k)`` it has to broadcast to, if that is known.
+        device: Where the scores are, if that is known.
 
     Raises:
         TypeError: If ``value`` is not a boolean tensor.
-        ValueError: If it does not broadcast to ``scores_shape``.
+        ValueError: If it does not broadcast to ``scores_shape``, or is on another device.
     """
     if not isinstance(value, Tensor) or value.dtype != torch.bool:
         raise TypeError(
@@ -82,6 +94,8 @@ def mask(value: object, scores_shape: tuple[int, ...] | None = None) -> None:
             "For a mask of ones and zeros, one meaning 'may attend', write mask.bool(); "
             "torch.nn.MultiheadAttention's boolean masks mean the opposite: write ~mask."
         )
+    if device is not None and value.device != device:
+        raise ValueError(f"mask must be on the device of the scores, {device}, got {value.device}.")
     if scores_shape is not None and broadcastable(tuple(value.shape), scores_shape) != scores_shape:
         raise ValueError(f"mask of shape {tuple(value.shape)} does not broadcast to the scores, {scores_shape}.")
 
