@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -171,12 +170,8 @@ class AdditiveAttention(nn.Module):
             key: ``(..., n_k, d_k)``.
         """
         _require_shapes(query, key, same_width=False)
-        for name, tensor, weight in (("query", query, self.w_q.weight), ("key", key, self.w_k.weight)):
-            width = weight.shape[-1]
-            if tensor.shape[-1] != width:
-                raise ValueError(f"{name} must have the width {width} in its last axis, got {tuple(tensor.shape)}.")
-            if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
-                raise TypeError(f"{name} must have the dtype of the weights, {weight.dtype}, got {tensor.dtype}.")
+        require.input_of(self.w_q, "query", query)
+        require.input_of(self.w_k, "key", key)
         hidden = self.w_q(query)[..., :, None, :] + self.w_k(key)[..., None, :, :]  # (..., n_q, n_k, d_hidden)
         scores: Tensor = self.v(hidden.tanh())[..., 0]  # (..., n_q, n_k)
         return scores

@@ -33,13 +33,7 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
         ValueError: If ``ids`` is not two-dimensional, or its dtype cannot hold ``pad_id``.
     """
     require.ids("ids", ids)
-    require.integer("pad_id", pad_id)
-    possible = torch.iinfo(ids.dtype)
-    if not possible.min <= pad_id <= possible.max:
-        raise ValueError(
-            f"pad_id must be a value that ids of {ids.dtype} can have, "
-            f"from {possible.min} to {possible.max}, got {pad_id}."
-        )
+    require.holds(ids.dtype, "pad_id", pad_id)
     return (ids != pad_id)[:, None, None, :]
 
 

@@ -6,9 +6,9 @@ import math
 import reprlib
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["broadcastable", "floating", "ids", "integer", "kind", "mask", "matrix", "number"]
+__all__ = ["broadcastable", "floating", "holds", "ids", "input_of", "integer", "kind", "mask", "matrix", "number"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -52,6 +52,21 @@ def ids(name: str, value: object) -> None:
         raise ValueError(f"{name} must have the shape (batch, n), got {tuple(value.shape)}.")
 
 
+def holds(dtype: torch.dtype, name: str, value: int) -> None:
+    """Refuse anything but an integer that an integer tensor of this dtype can hold.
+
+    Raises:
+        TypeError: If ``value`` is not an integer.
+        ValueError: If it lies outside the dtype's range.
+    """
+    integer(name, value)
+    possible = torch.iinfo(dtype)
+    if not possible.min <= value <= possible.max:
+        raise ValueError(
+            f"{name} must be a value that ids of {dtype} can have, from {possible.min} to {possible.max}, got {value}."
+        )
+
+
 def floating(name: str, value: object) -> None:
     """Refuse anything but a dense floating-point tensor.
 
@@ -74,6 +89,19 @@ def matrix(name: str, value: Tensor) -> None:
     floating(name, value)
     if value.ndim < 2 or value.shape[-1] == 0:
         raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(value.shape)}.")
+
+
+def input_of(linear: nn.Linear, name: str, value: Tensor) -> None:
+    """Refuse a tensor that a linear layer cannot take.
+
+    Raises:
+        TypeError: If its dtype is not that of the layer's weights, and nothing casts it.
+        ValueError: If its last axis has another width.
+    """
+    if value.shape[-1] != linear.in_features:
+        raise ValueError(f"{name} must have the width {linear.in_features} in its last axis, got {tuple(value.shape)}.")
+    if value.dtype != linear.weight.dtype and not torch.is_autocast_enabled(value.device.type):
+        raise TypeError(f"{name} must have the dtype of the weights, {linear.weight.dtype}, got {value.dtype}.")
 
 
 def mask(value: object, scores_shape: tuple[int, ...] | None = None, device: torch.device | None = None) -> None:
