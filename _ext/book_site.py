@@ -83,17 +83,20 @@ def guard_repository(notebook: Path) -> str:
     return ""
 
 
-def _drop_colab(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.Node) -> None:
-    """Take the Colab button from a page whose notebook could not install the package there."""
+def _mend_colab(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.Node) -> None:
+    """Lead Colab to the branch where the notebooks can install the package; without an address they cannot anywhere."""
     if not doctree or not pagename.startswith("book/"):
         return
     source = Path(app.env.doc2path(pagename))
-    repository = app.config.html_theme_options["repository_url"]
-    if source.suffix == ".ipynb" and guard_repository(source) == repository:
-        return
+    address = site_address.find(ROOT)
+    stamped = source.suffix == ".ipynb" and guard_repository(source) == address.repository
     for group in context["header_buttons"]:
         if group.get("label") == "launch-buttons":
-            group["buttons"] = [button for button in group["buttons"] if button["text"] != "Colab"]
+            group["buttons"] = [button for button in group["buttons"] if stamped or button["text"] != "Colab"]
+            for button in group["buttons"]:
+                if button["text"] == "Colab":
+                    here, there = (f"/blob/{branch}/" for branch in (address.branch, address.colab_branch))
+                    button["url"] = button["url"].replace(here, there, 1)
 
 
 # Claims ----------------------------------------------------------------------------------------------------------
@@ -258,7 +261,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("comments_config", {}, "")  # Jupyter Book sets it, although its extension is not loaded
     app.connect("config-inited", _set_address)
     app.connect("doctree-read", _label_claims)
-    app.connect("html-page-context", _drop_colab, priority=600)  # after the theme has made its buttons
+    app.connect("html-page-context", _mend_colab, priority=600)  # after the theme has made its buttons
     app.connect("html-page-context", _prepare_page, priority=900)  # after everyone has added scripts
     app.connect("html-collect-pages", _not_found_page)
     app.connect("build-finished", _finish, priority=400)  # before the external toc writes a root page of its own

@@ -298,7 +298,9 @@ def sweep(
     top.set(ylabel="weight", ylim=(0, 1.2), yticks=[0, 0.5, 1])
     bottom.plot(points, output[0], color=style.NEUTRAL.colour, linewidth=2)
     bottom.set(ylabel=y_axis)
-    bottom.margins(x=0.08, y=0.22)  # so that the first name clears the axis
+    bottom.margins(y=0.22)
+    for ax in (top, bottom):  # they share x
+        ax.margins(x=0.09)  # so that the first name clears the axis
     _x_axis(bottom, x_axis, None)
     return figure
 

@@ -283,7 +283,7 @@ def test_the_checks_find_what_is_wrong(tmp_path: Path) -> None:
 def test_every_form_of_a_github_address_is_understood(given: str, tmp_path: Path) -> None:
     found = site_address.find(tmp_path, {"BOOK_REPOSITORY": given})
     assert found == site_address.SiteAddress(
-        "https://github.com/owner/the.book", "main", "https://owner.github.io/the.book/"
+        "https://github.com/owner/the.book", "main", "main", "https://owner.github.io/the.book/"
     )
 
 
@@ -300,8 +300,9 @@ def test_a_users_own_pages_are_at_the_root() -> None:
 def test_the_environment_decides(tmp_path: Path) -> None:
     given = {"BOOK_REPOSITORY": "https://github.com/a/b", "BOOK_BRANCH": "next", "BOOK_BASE_URL": "https://b.example/x"}
     assert site_address.find(tmp_path, given) == site_address.SiteAddress(
-        "https://github.com/a/b", "next", "https://b.example/x/"
+        "https://github.com/a/b", "next", "next", "https://b.example/x/"
     )
+    assert site_address.find(tmp_path, given | {"BOOK_COLAB_BRANCH": "colab"}).colab_branch == "colab"
     assert site_address.find(tmp_path, given | {"BOOK_REPOSITORY": ""}).repository == ""
     assert site_address.find(tmp_path, given | {"BOOK_BASE_URL": ""}).base_url == ""
 
@@ -404,11 +405,13 @@ def _away(page: bs4.BeautifulSoup) -> dict[str, str]:
 
 def test_a_site_with_an_address(small_book: SmallBook) -> None:
     base = "https://site.example/a/book/"
-    done = small_book.build(BOOK_REPOSITORY=f"{REPOSITORY}.git", BOOK_BASE_URL=base, BOOK_BRANCH="dev")
+    done = small_book.build(
+        BOOK_REPOSITORY=f"{REPOSITORY}.git", BOOK_BASE_URL=base, BOOK_BRANCH="dev", BOOK_COLAB_BRANCH="colab"
+    )
     assert done.returncode == 0, done.stderr
     binder = "https://mybinder.org/v2/gh/someone/some-book/dev?urlpath=lab/tree/book/{}.ipynb"
     stamped, bare = (_away(small_book.page(f"book/{name}.html")) for name in ("stamped", "bare"))
-    colab = "https://colab.research.google.com/github/someone/some-book/blob/dev/book/stamped.ipynb"
+    colab = "https://colab.research.google.com/github/someone/some-book/blob/colab/book/stamped.ipynb"
     assert stamped["Colab"] == colab
     assert stamped["Binder"] == binder.format("stamped")
     assert bare["Binder"] == binder.format("bare")
