@@ -58,6 +58,7 @@ def page(browser, address: str):
     """A new page that writes down what goes wrong; whatever did fails the test."""
     page = browser.new_page()
     page.set_viewport_size(DESKTOP)
+    page.set_default_timeout(120_000)  # milliseconds; a busy machine takes its time
     wrong: list[str] = []
     page.on("console", lambda said: said.type in ("error", "warning") and wrong.append(f"{said.text} {said.location}"))
     page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
@@ -148,7 +149,7 @@ def test_search_finds_a_word(page, address: str) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?*")
     results = page.locator("#search-results li a")
-    results.first.wait_for(timeout=5000)
+    results.first.wait_for()
     assert "3-2-1-attention" in " ".join(link.get_attribute("href") for link in results.all())
     results.first.click()
     page.wait_for_url(f"{address}book/*.html*")
@@ -180,7 +181,7 @@ def test_the_keyboard_reaches_the_content_and_the_figure(page, address: str) -> 
     assert count, "the figure on the landing page has no links"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#main-content"
-    page.wait_for_function(_IS_SHOWN, timeout=2000)  # the link to the content slides in
+    page.wait_for_function(_IS_SHOWN)  # the link to the content slides in
     reached = set()
     for _ in range(300):
         page.keyboard.press("Tab")
