@@ -1,0 +1,39 @@
+"""The position-wise feed-forward network (section 3.3)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["ACTIVATIONS", "FeedForward"]
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+class FeedForward(nn.Module):
+    """One small network applied to each position by itself: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (Equation 2).
+
+    Args:
+        d_model: Width of input and output.
+        d_ff: Width in between.
+        activation: ``"relu"``, as in the paper, or ``"gelu"``.
+        p_drop: Dropout after the activation while training, which the paper does not name.
+
+    Raises:
+        ValueError: If ``activation`` is not one of these.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu", p_drop: float = 0.0) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
+        self.w_1 = nn.Linear(d_model, d_ff)
+        self.w_2 = nn.Linear(d_ff, d_model)
+        self.activation = activation
+        self.dropout = nn.Dropout(p_drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each position of ``(..., d_model)`` in the same way, whatever its neighbours are."""
+        hidden = ACTIVATIONS[self.activation](self.w_1(x))  # (..., d_ff)
+        output: Tensor = self.w_2(self.dropout(hidden))  # (..., d_model)
+        return output
