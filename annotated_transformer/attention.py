@@ -232,7 +232,7 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """(batch, n, h d) -> (batch, h, n, d)."""
-        return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        return x.view(*x.shape[:-1], self.h, -1).transpose(1, 2)
 
     def _checked(self, name: str, x: Tensor) -> Tensor:
         require.matrix(name, x)

@@ -64,8 +64,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Transform ``(batch, n, d_model)``; ``mask`` broadcasts to ``(batch, h, n, n)``, True = may attend."""
         x = self.add_norm_1(x, lambda x: self.self_attention(x, x, x, mask))
-        x = self.add_norm_2(x, self.feed_forward)
-        return x
+        return self.add_norm_2(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -121,8 +120,7 @@ class DecoderLayer(nn.Module):
 
         x = self.add_norm_1(x, attend_to_target)
         x = self.add_norm_2(x, attend_to_source)
-        x = self.add_norm_3(x, self.feed_forward)
-        return x
+        return self.add_norm_3(x, self.feed_forward)
 
 
 def _attention(config: TransformerConfig) -> MultiHeadAttention:

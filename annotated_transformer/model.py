@@ -99,8 +99,8 @@ class Transformer(nn.Module):
             self._require_padding_at_end(target)
         elif past + m > cache.length:
             raise ValueError(f"cache has room for {cache.length} positions: {past} are filled and {m} more came.")
-        # A single token may see all that came before. Several from position 0 on take the kernel's own causal mask. Only
-        # a later chunk needs a mask as a tensor. Padding at the end is in the future of every real token.
+        # A single token may see all that came before. Several from position 0 on take the kernel's own causal mask, and
+        # only a later chunk needs a tensor. Padding at the end lies in the future of every real token.
         causal = past == 0 and m > 1
         mask = causal_mask(m, past, device=target.device) if past and m > 1 else None
         x = self._embed(target, self.target_embedding, start=past)
@@ -117,7 +117,10 @@ class Transformer(nn.Module):
 
         It projects the source to each decoder layer's keys and values, once.
         """
-        pairs = [layer.cross_attention.pairs(memory.states, memory.states) for layer in self.decoder]
+        pairs = []
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            pairs.append(layer.cross_attention.pairs(memory.states, memory.states))
         return KeyValueCache(pairs, length)
 
     def _embed(self, ids: Tensor, embedding: nn.Module, start: int) -> Tensor:

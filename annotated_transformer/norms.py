@@ -1,8 +1,7 @@
 """Normalisation (section 3.1): LayerNorm, which the Transformer uses, and BatchNorm, with which it is compared.
 
-Both bring numbers to mean 0 and variance 1, then scale and shift them by what they have learnt. They differ in whose
-numbers are taken together: LayerNorm's statistics are over one token's features, BatchNorm's over all tokens of the batch,
-one feature at a time.
+Both bring numbers to mean 0 and variance 1, then scale and shift them by what they have learnt. They differ in which
+numbers are taken together: for LayerNorm all features of one token, for BatchNorm one feature of all tokens.
 """
 
 from __future__ import annotations
