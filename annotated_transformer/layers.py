@@ -64,7 +64,8 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Transform ``(batch, n, d_model)``; ``mask`` broadcasts to ``(batch, h, n, n)``, True = may attend."""
         x = self.add_norm_1(x, lambda x: self.self_attention(x, x, x, mask))
-        return self.add_norm_2(x, self.feed_forward)
+        x = self.add_norm_2(x, self.feed_forward)
+        return x  # noqa: RET504  # two sub-layers, two lines
 
 
 class DecoderLayer(nn.Module):
@@ -120,7 +121,8 @@ class DecoderLayer(nn.Module):
 
         x = self.add_norm_1(x, attend_to_target)
         x = self.add_norm_2(x, attend_to_source)
-        return self.add_norm_3(x, self.feed_forward)
+        x = self.add_norm_3(x, self.feed_forward)
+        return x  # noqa: RET504
 
 
 def _attention(config: TransformerConfig) -> MultiHeadAttention:
