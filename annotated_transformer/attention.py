@@ -224,7 +224,7 @@ class MultiHeadAttention(nn.Module):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
-        """Attend with what ``queries`` and ``pairs`` made, concatenate the heads, project to ``(batch, n_q, d_model)``."""
+        """Attend with what ``queries`` and ``pairs`` made, concatenate, and project to ``(batch, n_q, d_model)``."""
         p_drop = self.p_drop if self.training else 0.0
         heads = fused_attention(query, key, value, mask, causal=causal, p_drop=p_drop)  # (batch, h, n_q, d_v)
         output: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))  # concatenated: (batch, n_q, h d_v)
