@@ -167,7 +167,9 @@ class MultiHeadAttention(nn.Module):
         p_drop: Dropout on the weights while training, which the paper's 5.4 does not name.
 
     Raises:
-        ValueError: If ``d_k`` or ``d_v`` is not given and ``h`` does not divide ``d_model``.
+        TypeError: If a size is not an integer, ``bias`` not a boolean, or ``p_drop`` not a number.
+        ValueError: If a size is not positive, ``p_drop`` is outside [0, 1), or ``d_k`` or ``d_v`` is not given and
+            ``h`` does not divide ``d_model``.
     """
 
     def __init__(
@@ -185,7 +187,13 @@ class MultiHeadAttention(nn.Module):
             require.integer(name, size, least=1)
         if d_model % h and (d_k is None or d_v is None):
             raise ValueError(f"h must divide d_model unless d_k and d_v are given: {d_model} / {h} is not whole.")
-        self.h, self.d_k, self.d_v, self.p_drop = h, d_k or d_model // h, d_v or d_model // h, p_drop
+        self.h, self.p_drop = h, p_drop
+        self.d_k = d_model // h if d_k is None else d_k
+        self.d_v = d_model // h if d_v is None else d_v
+        for name, size in (("d_k", self.d_k), ("d_v", self.d_v)):
+            require.integer(name, size, least=1)
+        require.boolean("bias", bias)
+        require.share("p_drop", p_drop)
         self.w_q = nn.Linear(d_model, h * self.d_k, bias=bias)
         self.w_k = nn.Linear(d_model, h * self.d_k, bias=bias)
         self.w_v = nn.Linear(d_model, h * self.d_v, bias=bias)
@@ -211,7 +219,11 @@ class MultiHeadAttention(nn.Module):
             TypeError: If an argument is not a floating-point tensor, or ``mask`` is not boolean.
             ValueError: If a shape does not fit.
         """
-        return self.attend(self.queries(query), *self.pairs(key, value), mask, causal=causal)
+        heads = self.queries(query), *self.pairs(key, value)
+        if len({len(projected) for projected in heads}) > 1:
+            shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
+            raise ValueError(f"query, key and value must hold as many sequences (axis 0), got {shapes}.")
+        return self.attend(*heads, mask, causal=causal)
 
     def queries(self, query: Tensor) -> Tensor:
         """Project ``(batch, n_q, d_model)`` to every head's queries, ``(batch, h, n_q, d_k)``."""
@@ -232,12 +244,13 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """(batch, n, h d) -> (batch, h, n, d)."""
-        return x.view(*x.shape[:-1], self.h, -1).transpose(1, 2)
+        return x.view(*x.shape[:-1], self.h, x.shape[-1] // self.h).transpose(1, 2)
 
     def _checked(self, name: str, x: Tensor) -> Tensor:
-        require.matrix(name, x)
-        if x.ndim != 3 or x.shape[-1] != self.w_q.in_features:
-            raise ValueError(f"{name} must have the shape (batch, n, {self.w_q.in_features}), got {tuple(x.shape)}.")
+        d_model = self.w_q.in_features
+        require.vectors(name, x, d_model, self.w_q.weight)
+        if x.ndim != 3:
+            raise ValueError(f"{name} must have the shape (batch, n, {d_model}), got {tuple(x.shape)}.")
         return x
 
 
@@ -255,12 +268,15 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
         For each attention's name in ``model`` a list with one ``(batch, h, n_q, n_k)`` a call, without gradients.
 
     Raises:
+        TypeError: If ``model`` is not a module.
         ValueError: If there is no ``MultiHeadAttention`` inside ``model``.
     """
+    require.instance("model", model, nn.Module)
     modules = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     if not modules:
         raise ValueError(f"model has no MultiHeadAttention to record, got {type(model).__name__}.")
     recorded: dict[str, list[Tensor]] = {name: [] for name in modules}
+    outer = {name: vars(module).get("attend") for name, module in modules.items()}  # that of a recording around this one
 
     def recording(name: str, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def attend_and_record(
@@ -277,8 +293,10 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
             module.attend = recording(name, module.attend)  # type: ignore[method-assign]
         yield recorded
     finally:
-        for module in modules.values():
+        for name, module in modules.items():
             vars(module).pop("attend", None)  # the class's own method shows again
+            if outer[name] is not None:
+                vars(module)["attend"] = outer[name]
 
 
 class KeyValueCache:
@@ -298,6 +316,8 @@ class KeyValueCache:
     def __init__(self, memory_pairs: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
         require.integer("length", length, least=1)
         self.memory_pairs = list(memory_pairs)
+        if not self.memory_pairs:
+            raise ValueError("memory_pairs must hold one pair of keys and values for each decoder layer, got none.")
         self.position, self.length = 0, length
         key, value = self.memory_pairs[0]
         self.keys = key.new_empty(len(self.memory_pairs), *key.shape[:2], length, key.shape[-1])
@@ -315,14 +335,25 @@ class KeyValueCache:
 
         Returns:
             ``(batch, h, position + m, d_k)`` and ``(batch, h, position + m, d_v)``.
+
+        Raises:
+            ValueError: If there is no room for m more positions.
         """
         end = self.position + key.shape[-2]
+        self._require_room(end)
         self.keys[layer, :, :, self.position : end] = key.detach()
         self.values[layer, :, :, self.position : end] = value.detach()
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
     def advance(self, m: int) -> None:
-        """Count m more positions as filled."""
+        """Count m more positions as filled.
+
+        Raises:
+            TypeError: If ``m`` is not an integer.
+            ValueError: If ``m`` is negative, or there is no room for m more positions.
+        """
+        require.integer("m", m, least=0)
+        self._require_room(self.position + m)
         self.position += m
 
     def reorder(self, rows: Tensor) -> None:
@@ -330,9 +361,25 @@ class KeyValueCache:
 
         Args:
             rows: ``(batch,)``, indices of rows of the same source sentence.
+
+        Raises:
+            TypeError: If ``rows`` are not integers.
+            ValueError: If there are not as many as the cache has rows, or one is not a row's index.
         """
+        batch = self.keys.shape[1]
+        require.integers("rows", rows)
+        if rows.shape != (batch,) or ((rows < 0) | (rows >= batch)).any():
+            raise ValueError(f"rows must be {batch} indices from 0 to {batch - 1}, got {rows.tolist()}.")
+        rows = rows.long()  # bytes would be taken for a mask
         self.keys[:, :, :, : self.position] = self.keys[:, rows, :, : self.position]
         self.values[:, :, :, : self.position] = self.values[:, rows, :, : self.position]
+
+    def _require_room(self, end: int) -> None:
+        if end > self.length:
+            raise ValueError(
+                f"cache has room for {self.length} positions: {self.position} are filled and "
+                f"{end - self.position} more came."
+            )
 
 
 class AdditiveAttention(nn.Module):

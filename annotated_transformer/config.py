@@ -49,7 +49,7 @@ class TransformerConfig:
     Raises:
         TypeError: If a size is not an integer, a rate is not a number, or a switch is not a boolean.
         ValueError: If a size is not positive, ``h`` does not divide ``d_model`` where it has to, a rate is outside
-            [0, 1), ``pad_id`` is not a token id, or a choice is not one of those named above.
+            [0, 1), ``norm_eps`` is not above 0, ``pad_id`` is not a token id, or a choice is not one of those above.
     """
 
     d_model: int = 512
@@ -85,19 +85,13 @@ class TransformerConfig:
                 object.__setattr__(self, name, self.d_model // self.h)  # the dataclass is frozen for everybody else
             require.integer(name, getattr(self, name), least=1)
         for name in ("p_drop", "p_drop_attention", "p_drop_ff"):
-            share = getattr(self, name)
-            require.number(name, share)
-            if not 0 <= share < 1:
-                raise ValueError(f"{name} is the share of units that are dropped, from 0 up to below 1, got {share}.")
-        require.number("norm_eps", self.norm_eps)
-        if not self.norm_eps > 0:
-            raise ValueError(f"norm_eps must be above 0, got {self.norm_eps}.")
+            require.share(name, getattr(self, name))
+        require.positive("norm_eps", self.norm_eps)
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
         for name in ("attention_bias", "scale_embeddings"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+            require.boolean(name, getattr(self, name))
         require.integer("pad_id", self.pad_id)
         if not 0 <= self.pad_id < self.vocab_size:
             raise ValueError(f"pad_id must be a token id from 0 to {self.vocab_size - 1}, got {self.pad_id}.")

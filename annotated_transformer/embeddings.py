@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import require
+
 __all__ = ["Embedding", "Generator"]
 
 
@@ -25,20 +27,22 @@ class Embedding(nn.Module):
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: bool = True) -> None:
         super().__init__()
+        require.integer("vocab_size", vocab_size, least=1)
+        require.integer("d_model", d_model, least=1)
+        require.boolean("scale", scale)
         self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / math.sqrt(d_model))  # (V, d_model)
         self.factor = math.sqrt(d_model) if scale else 1.0
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Look up each token's vector: ``(batch, n)`` to ``(batch, n, d_model)``.
+        """Look up each token's vector: ``(...)``, as a rule ``(batch, n)``, to ``(..., d_model)``.
 
         Raises:
             TypeError: If ``ids`` are not integers.
             ValueError: If an id is not a token's.
         """
-        if ids.dtype not in (torch.int64, torch.int32):
-            raise TypeError(f"ids must be int64 or int32 token ids, got {ids.dtype}.")
+        require.integers("ids", ids)
         try:
-            return F.embedding(ids, self.weight) * self.factor
+            return F.embedding(ids.long(), self.weight) * self.factor
         except IndexError:
             least, most = int(ids.min()), int(ids.max())
             raise ValueError(f"ids must be from 0 to {len(self.weight) - 1}, got {least} to {most}.") from None
@@ -49,12 +53,25 @@ class Generator(nn.Module):
 
     Args:
         weight: ``(V, d_model)``; the embedding's own parameter if the two are to be tied.
+
+    Raises:
+        TypeError: If ``weight`` is not a parameter, and so would not be trained.
+        ValueError: If ``weight`` does not have two axes.
     """
 
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
+        require.instance("weight", weight, nn.Parameter)
+        if weight.ndim != 2:
+            raise ValueError(f"weight must have the shape (V, d_model), got {tuple(weight.shape)}.")
         self.weight = weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Score every token: ``(..., d_model)`` to logits ``(..., V)``; the dot product with each token's vector."""
+        """Score every token: ``(..., d_model)`` to logits ``(..., V)``; the dot product with each token's vector.
+
+        Raises:
+            TypeError: If ``hidden`` is not a floating-point tensor of the parameters' dtype.
+            ValueError: If the last axis has another width.
+        """
+        require.vectors("hidden", hidden, self.weight.shape[-1], self.weight)
         return F.linear(hidden, self.weight)

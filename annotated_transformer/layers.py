@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from . import require
 from .attention import KeyValueCache, MultiHeadAttention
 from .config import TransformerConfig
 from .feed_forward import FeedForward
@@ -37,6 +38,7 @@ class AddNorm(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        require.instance("config", config, TransformerConfig)
         self.norm = LayerNorm(config.d_model, config.norm_eps)
         self.dropout = nn.Dropout(config.p_drop)
         self.pre = config.norm_order == "pre"
@@ -78,6 +80,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig, index: int = 0) -> None:
         super().__init__()
+        require.integer("index", index, least=0)
         self.index = index
         self.self_attention = _attention(config)
         self.cross_attention = _attention(config)
@@ -104,7 +107,17 @@ class DecoderLayer(nn.Module):
 
         Returns:
             ``(batch, m, d_model)``.
+
+        Raises:
+            TypeError: If ``memory`` is not a ``Memory``, or an argument of attention has the wrong type.
+            ValueError: If ``memory`` holds another number of sentences than ``x``, the cache is full, or a shape does
+                not fit.
         """
+        require.instance("memory", memory, Memory)
+        if len(memory.states) != len(x):
+            raise ValueError(
+                f"memory must hold as many sentences as the target, got {len(memory.states)} beside {len(x)}."
+            )
 
         def attend_to_target(x: Tensor) -> Tensor:
             pairs = self.self_attention.pairs(x, x)
@@ -126,6 +139,7 @@ class DecoderLayer(nn.Module):
 
 
 def _attention(config: TransformerConfig) -> MultiHeadAttention:
+    require.instance("config", config, TransformerConfig)
     return MultiHeadAttention(
         config.d_model,
         config.h,

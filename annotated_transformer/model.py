@@ -29,6 +29,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        require.instance("config", config, TransformerConfig)
         self.config = config
         self.source_embedding = _embedding(config)
         self.target_embedding = self.source_embedding if config.tied == "all" else _embedding(config)
@@ -58,19 +59,18 @@ class Transformer(nn.Module):
 
         Raises:
             TypeError: If ids are not integers.
-            ValueError: If a shape does not fit, an id is not a token's, a sequence is longer than learned positions
-                reach, or padding in the target stands before a token.
+            ValueError: If a shape does not fit, sentences are empty, an id is not a token's, a sequence is longer than
+                learned positions reach, or padding in the target stands before a token.
         """
         logits: Tensor = self.generator(self.decode(target, self.encode(source)))
         return logits
 
     def encode(self, source: Tensor) -> Memory:
         """Read the source once: ids ``(batch, n)`` to a ``Memory`` with states ``(batch, n, d_model)``."""
-        require.ids("source", source)
+        x = self._embed("source", source, self.source_embedding, start=0)
         mask: Tensor | None = padding_mask(source, self.config.pad_id)
         if mask is not None and mask.all():
             mask = None  # nothing to hide, and attention without a mask is faster
-        x = self._embed(source, self.source_embedding, start=0)
         for layer in self.encoder:
             x = layer(x, mask)
         return Memory(self.encoder_norm(x), mask)
@@ -79,7 +79,8 @@ class Transformer(nn.Module):
         """Compute the decoder's hidden states for m positions of the target.
 
         Without a cache, they start at position 0, and gradients flow. With one, they go on where it stands, one token
-        or several at a time, and are added to it; no gradient flows through what it holds.
+        or several at a time, and are added to it; no gradient flows through what it holds. Padding ends a sentence:
+        what a later call adds to it means nothing.
 
         Args:
             target: Token ids, ``(batch, m)``, with padding only at the end.
@@ -88,22 +89,23 @@ class Transformer(nn.Module):
 
         Returns:
             ``(batch, m, d_model)``; ``generator`` makes logits of them.
+
+        Raises:
+            TypeError: If ids are not integers, or ``memory`` or ``cache`` is something else.
+            ValueError: As for ``forward``; also if ``cache`` is another model's or another memory's, or full.
         """
-        require.ids("target", target)
-        past, m = (0 if cache is None else cache.position), target.shape[1]
-        if len(target) != len(memory.states):
-            raise ValueError(
-                f"target has {len(target)} sentences and memory {len(memory.states)}; they must be as many."
-            )
-        if cache is None:
+        require.instance("memory", memory, Memory)
+        if cache is not None:
+            self._require_fit(cache, memory)
+        past = 0 if cache is None else cache.position
+        x = self._embed("target", target, self.target_embedding, start=past)
+        m = target.shape[1]
+        if m > 1:
             self._require_padding_at_end(target)
-        elif past + m > cache.length:
-            raise ValueError(f"cache has room for {cache.length} positions: {past} are filled and {m} more came.")
         # A single token may see all that came before. Several from position 0 on take the kernel's own causal mask, and
         # only a later chunk needs a tensor. Padding at the end lies in the future of every real token.
         causal = past == 0 and m > 1
         mask = causal_mask(m, past, device=target.device) if past and m > 1 else None
-        x = self._embed(target, self.target_embedding, start=past)
         for layer in self.decoder:
             x = layer(x, memory, cache, mask, causal=causal)
         if cache is not None:
@@ -116,17 +118,40 @@ class Transformer(nn.Module):
         """Make a cache for decoding up to ``length`` target positions of this memory.
 
         It projects the source to each decoder layer's keys and values, once.
+
+        Raises:
+            TypeError: If ``memory`` is not a ``Memory``, or ``length`` not an integer.
+            ValueError: If ``length`` is not positive.
         """
+        require.instance("memory", memory, Memory)
         pairs = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
             pairs.append(layer.cross_attention.pairs(memory.states, memory.states))
         return KeyValueCache(pairs, length)
 
-    def _embed(self, ids: Tensor, embedding: nn.Module, start: int) -> Tensor:
-        x = embedding(ids)  # (batch, n, d_model)
-        embedded: Tensor = self.dropout(x + self.positions(ids.shape[1], start, x))
+    def _embed(self, name: str, ids: Tensor, embedding: nn.Module, start: int) -> Tensor:
+        require.ids(name, ids)
+        if not ids.shape[1]:
+            raise ValueError(f"{name} must hold at least one token for each sentence, got {tuple(ids.shape)}.")
+        try:
+            x = embedding(ids)  # (batch, n, d_model)
+            embedded: Tensor = self.dropout(x + self.positions(ids.shape[1], start, x))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
         return embedded
+
+    def _require_fit(self, cache: KeyValueCache, memory: Memory) -> None:
+        require.instance("cache", cache, KeyValueCache)
+        config, (batch, n, _) = self.config, memory.states.shape
+        key, value = cache.memory_pairs[0]
+        wanted = (config.N, batch, config.h, n, config.d_k, config.d_v)
+        given = (len(cache.memory_pairs), *key.shape, value.shape[-1])
+        if given != wanted:
+            raise ValueError(
+                "cache must come from this model's new_cache for this memory: "
+                f"(N, batch, h, n, d_k, d_v) must be {wanted}, got {given}."
+            )
 
     def _require_padding_at_end(self, target: Tensor) -> None:
         padded = target == self.config.pad_id

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import require
+
 __all__ = ["BatchNorm", "LayerNorm", "layer_norm"]
 
 
@@ -24,7 +26,12 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5) -> Ten
 
     Returns:
         The shape of ``x``.
+
+    Raises:
+        TypeError: If an argument is not a floating-point tensor, or their dtypes differ.
+        ValueError: If ``gamma`` or ``beta`` is not one vector, or ``x`` does not have its width.
     """
+    _require_fit(x, gamma, beta)
     mean = x.mean(-1, keepdim=True)  # (..., 1)
     variance = (x - mean).square().mean(-1, keepdim=True)  # biased: divided by d, not by d - 1
     return gamma * (x - mean) / (variance + eps).sqrt() + beta
@@ -40,6 +47,8 @@ class LayerNorm(nn.Module):
 
     def __init__(self, d: int, eps: float = 1e-5) -> None:
         super().__init__()
+        require.integer("d", d, least=1)
+        require.positive("eps", eps)
         self.eps = eps
         self.gamma = nn.Parameter(torch.ones(d))
         self.beta = nn.Parameter(torch.zeros(d))
@@ -48,9 +57,10 @@ class LayerNorm(nn.Module):
         """Normalise each token, ``(..., d)``, by its own statistics.
 
         Raises:
+            TypeError: If ``x`` is not a floating-point tensor of the parameters' dtype.
             ValueError: If the last axis has another width.
         """
-        _require_width(x, len(self.gamma))
+        require.vectors("x", x, len(self.gamma), self.gamma)
         return F.layer_norm(x, self.gamma.shape, self.gamma, self.beta, self.eps)
 
 
@@ -63,7 +73,7 @@ class BatchNorm(nn.Module):
     Args:
         d: Number of features, the width of the last axis.
         eps: Added to the variance, inside the root.
-        momentum: Weight of the newest batch in the running averages.
+        momentum: Weight of the newest batch in the running averages, above 0 and at most 1.
     """
 
     running_mean: Tensor
@@ -71,6 +81,11 @@ class BatchNorm(nn.Module):
 
     def __init__(self, d: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
+        require.integer("d", d, least=1)
+        require.positive("eps", eps)
+        require.positive("momentum", momentum)
+        if momentum > 1:
+            raise ValueError(f"momentum must be at most 1, got {momentum}.")
         self.eps, self.momentum = eps, momentum
         self.gamma = nn.Parameter(torch.ones(d))
         self.beta = nn.Parameter(torch.zeros(d))
@@ -81,9 +96,10 @@ class BatchNorm(nn.Module):
         """Normalise ``(batch, d)`` or ``(batch, n, d)``; all axes but the last are pooled.
 
         Raises:
+            TypeError: If ``x`` is not a floating-point tensor of the parameters' dtype.
             ValueError: If the shape is another, or, while training, there is only one number for each feature.
         """
-        _require_width(x, len(self.gamma))
+        require.vectors("x", x, len(self.gamma), self.gamma)
         if x.ndim not in (2, 3):
             raise ValueError(f"x must have the shape (batch, d) or (batch, n, d), got {tuple(x.shape)}.")
         if not self.training:
@@ -103,6 +119,9 @@ class BatchNorm(nn.Module):
         return self.gamma * (x - mean) / (variance + self.eps).sqrt() + self.beta
 
 
-def _require_width(x: Tensor, d: int) -> None:
-    if x.ndim < 1 or x.shape[-1] != d:
-        raise ValueError(f"x must have the width {d} in its last axis, got {tuple(x.shape)}.")
+def _require_fit(x: Tensor, gamma: Tensor, beta: Tensor) -> None:
+    for name, vector in (("gamma", gamma), ("beta", beta)):
+        require.instance(name, vector, Tensor)
+        if vector.ndim != 1:
+            raise ValueError(f"{name} must have the shape (d,), got {tuple(vector.shape)}.")
+        require.vectors("x", x, len(vector), vector)

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from . import require
+
 __all__ = ["LearnedPositions", "SinusoidalPositions", "sinusoids"]
 
 
@@ -22,10 +24,12 @@ def sinusoids(n: int, d_model: int, start: int = 0) -> Tensor:
         ``(n, d_model)``, float64: sine and cosine are sensitive to the argument far out.
 
     Raises:
+        TypeError: If an argument is not an integer.
         ValueError: If ``n`` is negative, ``d_model`` is below 1, or ``start`` is negative.
     """
-    if n < 0 or d_model < 1 or start < 0:
-        raise ValueError(f"n and start must be at least 0 and d_model at least 1, got {n}, {start} and {d_model}.")
+    require.integer("n", n, least=0)
+    require.integer("d_model", d_model, least=1)
+    require.integer("start", start, least=0)
     position = torch.arange(start, start + n, dtype=torch.float64)[:, None]  # (n, 1)
     pair = torch.arange(0, d_model, 2, dtype=torch.float64)  # 2i, one for each sine and its cosine
     angle = position * torch.exp(-math.log(10_000) * pair / d_model)  # (n, ceil(d_model / 2))
@@ -42,11 +46,14 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
+        require.integer("d_model", d_model, least=1)
         self.d_model = d_model
         self._table = torch.empty(0, d_model)  # grows when a longer sequence comes; not part of the state
 
     def forward(self, n: int, start: int, like: Tensor) -> Tensor:
         """Return the encoding of positions start to start + n - 1, ``(n, d_model)``, as ``like`` is stored."""
+        require.integer("n", n, least=0)
+        require.integer("start", start, least=0)
         end = start + n
         if end > len(self._table) or self._table.dtype != like.dtype or self._table.device != like.device:
             length = 1 << max(6, (end - 1).bit_length())  # the next power of two, so that growing is rare
@@ -64,6 +71,8 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
+        require.integer("max_length", max_length, least=1)
+        require.integer("d_model", d_model, least=1)
         self.weight = nn.Parameter(torch.randn(max_length, d_model) / math.sqrt(2))  # as large as the sinusoids
 
     def forward(self, n: int, start: int, like: Tensor) -> Tensor:
@@ -72,6 +81,8 @@ class LearnedPositions(nn.Module):
         Raises:
             ValueError: If a position lies beyond ``max_length``.
         """
+        require.integer("n", n, least=0)
+        require.integer("start", start, least=0)
         if start + n > len(self.weight):
             raise ValueError(
                 f"n = {n} positions from {start} on reach beyond the {len(self.weight)} learned ones (max_length)."

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
 from torch import Tensor
 
-__all__ = ["broadcastable", "ids", "integer", "kind", "mask", "matrix", "number"]
+__all__ = [
+    "boolean",
+    "broadcastable",
+    "ids",
+    "instance",
+    "integer",
+    "integers",
+    "kind",
+    "mask",
+    "matrix",
+    "number",
+    "positive",
+    "share",
+    "vectors",
+]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -33,23 +49,91 @@ def number(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
-def ids(name: str, value: object) -> None:
+def positive(name: str, value: float) -> None:
+    """Refuse anything but a finite number above 0.
+
+    Raises:
+        TypeError: If ``value`` is not a number.
+        ValueError: If it is not above 0, or not finite.
+    """
+    number(name, value)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be above 0 and finite, got {value}.")
+
+
+def share(name: str, value: float) -> None:
+    """Refuse anything but a share that dropout can take, from 0 up to below 1.
+
+    Raises:
+        TypeError: If ``value`` is not a number.
+        ValueError: If it lies outside [0, 1).
+    """
+    number(name, value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} is the share of units that are dropped, from 0 up to below 1, got {value}.")
+
+
+def boolean(name: str, value: object) -> None:
+    """Refuse anything but True and False.
+
+    Raises:
+        TypeError: If ``value`` is another.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+
+
+def instance(name: str, value: object, wanted: type) -> None:
+    """Refuse anything but an instance of one class.
+
+    Raises:
+        TypeError: If ``value`` is of another.
+    """
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be a {wanted.__name__}, got {kind(value)}.")
+
+
+def integers(name: str, value: object) -> None:
+    """Refuse anything but a tensor of integers.
+
+    Raises:
+        TypeError: If ``value`` is another.
+    """
+    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must be a tensor of integers, got {kind(value)}.")
+
+
+def ids(name: str, value: Tensor) -> None:
     """Refuse anything but token ids, ``(batch, n)``.
 
     Raises:
         TypeError: If ``value`` is not a tensor of integers.
         ValueError: If it does not have two axes.
     """
-    if not isinstance(value, Tensor) or value.dtype not in (
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-    ):
-        raise TypeError(f"{name} must be a tensor of integers, got {kind(value)}.")
+    integers(name, value)
     if value.ndim != 2:
         raise ValueError(f"{name} must have the shape (batch, n), got {tuple(value.shape)}.")
+
+
+def vectors(name: str, value: object, width: int, weight: object) -> None:
+    """Refuse anything but vectors ``(..., width)`` that a layer's parameters can be multiplied with.
+
+    Args:
+        name: What the argument is called.
+        value: What was passed.
+        width: The width of the last axis.
+        weight: A parameter of the layer, whose dtype is asked for; that of a quantised layer is no tensor.
+
+    Raises:
+        TypeError: If ``value`` is not a floating-point tensor, or has another dtype than ``weight`` outside autocast.
+        ValueError: If its last axis has another width.
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {kind(value)}.")
+    if value.ndim < 1 or value.shape[-1] != width:
+        raise ValueError(f"{name} must have the width {width} in its last axis, got {tuple(value.shape)}.")
+    if isinstance(weight, Tensor) and value.dtype != weight.dtype and not torch.is_autocast_enabled(value.device.type):
+        raise TypeError(f"{name} must have the dtype of the parameters, {weight.dtype}, got {value.dtype}.")
 
 
 def matrix(name: str, value: object) -> None:
@@ -87,11 +171,17 @@ def mask(value: object, scores_shape: tuple[int, ...] | None = None) -> None:
 
 
 def broadcastable(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape that the shapes broadcast to together, or None if they do not."""
-    try:
-        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return None
+    """Return the shape that the shapes broadcast to together, or None if they do not.
+
+    This is ``torch.broadcast_shapes``, which takes as long as an attention over a few words.
+    """
+    joined = []
+    for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):  # from the last axis on
+        wanted = {size for size in sizes if size != 1}
+        if len(wanted) > 1:
+            return None
+        joined.append(wanted.pop() if wanted else 1)
+    return tuple(reversed(joined))
 
 
 def kind(value: object) -> str:

@@ -14,7 +14,8 @@ PACKAGE = "annotated_transformer"
 ORDER = (
     "book_files",
     # the model, in the paper's order
-    "require", "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
+    "require", "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers",
+    "model", "variants",
     # what the paper says, and what the model is trained and judged with
     "paper", "tokens", "tasks", "batching", "optimization", "training", "decoding",
     # what experiments give, and the experiments
