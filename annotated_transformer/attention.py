@@ -276,7 +276,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     if not modules:
         raise ValueError(f"model has no MultiHeadAttention to record, got {type(model).__name__}.")
     recorded: dict[str, list[Tensor]] = {name: [] for name in modules}
-    outer = {name: vars(module).get("attend") for name, module in modules.items()}  # that of a recording around this one
+    outer = {name: vars(module).get("attend") for name, module in modules.items()}  # of a recording around this one
 
     def recording(name: str, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def attend_and_record(

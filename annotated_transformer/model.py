@@ -79,8 +79,8 @@ class Transformer(nn.Module):
         """Compute the decoder's hidden states for m positions of the target.
 
         Without a cache, they start at position 0, and gradients flow. With one, they go on where it stands, one token
-        or several at a time, and are added to it; no gradient flows through what it holds. Padding ends a sentence:
-        what a later call adds to it means nothing.
+        or several at a time, and are added to it; nothing is then kept for gradients. Padding ends a sentence: what a
+        later call adds to it means nothing.
 
         Args:
             target: Token ids, ``(batch, m)``, with padding only at the end.
@@ -98,20 +98,21 @@ class Transformer(nn.Module):
         if cache is not None:
             self._require_fit(cache, memory)
         past = 0 if cache is None else cache.position
-        x = self._embed("target", target, self.target_embedding, start=past)
-        m = target.shape[1]
-        if m > 1:
-            self._require_padding_at_end(target)
-        # A single token may see all that came before. Several from position 0 on take the kernel's own causal mask, and
-        # only a later chunk needs a tensor. Padding at the end lies in the future of every real token.
-        causal = past == 0 and m > 1
-        mask = causal_mask(m, past, device=target.device) if past and m > 1 else None
-        for layer in self.decoder:
-            x = layer(x, memory, cache, mask, causal=causal)
-        if cache is not None:
-            cache.advance(m)
-        hidden: Tensor = self.decoder_norm(x)
-        return hidden
+        with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):  # the cache is overwritten in place
+            x = self._embed("target", target, self.target_embedding, start=past)
+            m = target.shape[1]
+            if m > 1:
+                self._require_padding_at_end(target)
+            # A single token may see all that came before. Several from position 0 on take the kernel's own causal mask,
+            # and only a later chunk needs a tensor. Padding at the end lies in the future of every real token.
+            causal = past == 0 and m > 1
+            mask = causal_mask(m, past, device=target.device) if past and m > 1 else None
+            for layer in self.decoder:
+                x = layer(x, memory, cache, mask, causal=causal)
+            if cache is not None:
+                cache.advance(m)
+            hidden: Tensor = self.decoder_norm(x)
+            return hidden
 
     @torch.no_grad()
     def new_cache(self, memory: Memory, length: int) -> KeyValueCache:
