@@ -14,10 +14,11 @@ from annotated_transformer.embeddings import Embedding, Generator
 
 @pytest.mark.parametrize(("scale", "factor"), [(True, math.sqrt(D_MODEL)), (False, 1.0)])
 def test_looking_up_is_multiplying_by_a_one_hot_vector(scale, factor):
-    module, ids = settled(Embedding(VOCABULARY, D_MODEL, scale=scale)), tokens(BATCH, N)
-    one_hot = (ids[..., None] == torch.arange(VOCABULARY)).double()  # (batch, n, V)
+    module, every_id = settled(Embedding(VOCABULARY, D_MODEL, scale=scale)), torch.arange(VOCABULARY)
+    ids = torch.stack([every_id, 3 * every_id % VOCABULARY])
+    one_hot = (ids[..., None] == torch.arange(VOCABULARY)).double()  # (2, V, V)
     ours, expected = module(ids), factor * (one_hot @ module.weight)
-    assert ours.shape == (BATCH, N, D_MODEL)
+    assert ours.shape == (2, VOCABULARY, D_MODEL)
     assert largest_difference(ours, expected) < TOLERANCE
     [mine], [other] = gradients(ours, (module.weight,)), gradients(expected, (module.weight,))
     assert largest_difference(mine, other) < TOLERANCE
