@@ -14,6 +14,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Union
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from sphinx.util.inspect import TypeAliasForwardRef
 ROOT = Path(__file__).resolve().parents[1]
 NOT_FOUND = "404"
 DESCRIPTION_LENGTH = 200
+SENTENCE_LENGTH = 40  # what is shorter at a page's top is a note such as "Paper: section 3.2.1"
 FAULTS = {
     # sphinx-exercise gives all exercises of a page the same id
     '<section id="exercise-content">': '<section class="exercise-content">',
@@ -81,17 +83,20 @@ def guard_repository(notebook: Path) -> str:
     return ""
 
 
-def _drop_colab(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.Node) -> None:
-    """Take the Colab button from a page whose notebook could not install the package there."""
+def _mend_colab(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.Node) -> None:
+    """Lead Colab to the branch where the notebooks can install the package; without an address they cannot anywhere."""
     if not doctree or not pagename.startswith("book/"):
         return
     source = Path(app.env.doc2path(pagename))
-    repository = app.config.html_theme_options["repository_url"]
-    if source.suffix == ".ipynb" and guard_repository(source) == repository:
-        return
+    address = site_address.find(ROOT)
+    stamped = source.suffix == ".ipynb" and guard_repository(source) == address.repository
     for group in context["header_buttons"]:
         if group.get("label") == "launch-buttons":
-            group["buttons"] = [button for button in group["buttons"] if button["text"] != "Colab"]
+            group["buttons"] = [button for button in group["buttons"] if stamped or button["text"] != "Colab"]
+            for button in group["buttons"]:
+                if button["text"] == "Colab":
+                    here, there = (f"/blob/{branch}/" for branch in (address.branch, address.colab_branch))
+                    button["url"] = button["url"].replace(here, there, 1)
 
 
 # Claims ----------------------------------------------------------------------------------------------------------
@@ -121,8 +126,9 @@ def describe(doctree: nodes.document) -> str:
     """Return a page's first sentences, at most ``DESCRIPTION_LENGTH`` characters, for search engines and cards."""
     text = ""
     for paragraph in doctree.findall(nodes.paragraph):
-        if isinstance(paragraph.parent, (nodes.section, nodes.document)):
-            text = f"{text} {_plain(paragraph)}".strip()
+        sentence = _plain(paragraph)
+        if isinstance(paragraph.parent, (nodes.section, nodes.document)) and len(sentence) >= SENTENCE_LENGTH:
+            text = f"{text} {sentence}".strip()
         if len(text) >= DESCRIPTION_LENGTH / 2:
             break
     if len(text) <= DESCRIPTION_LENGTH:
@@ -145,8 +151,9 @@ def _plain(paragraph: nodes.paragraph) -> str:
 def _prepare_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.Node) -> None:
     """Describe the page, mend its text, and drop inline scripts that Sphinx 7.4 adds twice."""
     context["description"] = describe(doctree) if doctree else ""
-    for fault, mended in FAULTS.items():
-        context["body"] = context.get("body", "").replace(fault, mended)
+    if "body" in context:
+        for fault, mended in FAULTS.items():
+            context["body"] = context["body"].replace(fault, mended)
     seen: set[str] = set()
     scripts = []
     for script in context["script_files"]:
@@ -159,7 +166,7 @@ def _prepare_page(app: Sphinx, pagename: str, templatename: str, context: dict[s
     context["script_files"][:] = scripts
 
 
-def _not_found_page(app: Sphinx):
+def _not_found_page(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
     """The page a host shows for an address that does not exist."""
     body = (
         "<h1>There is no such page</h1>"
@@ -173,6 +180,7 @@ def _not_found_page(app: Sphinx):
 
 
 def _finish(app: Sphinx, exception: Exception | None) -> None:
+    """Write the pages that no document stands for."""
     if exception or app.builder.name != "html":
         return
     site, base_url = Path(app.outdir), app.config.html_baseurl
@@ -186,7 +194,7 @@ def _finish(app: Sphinx, exception: Exception | None) -> None:
 
 def _write_root(site: Path, landing: str) -> None:
     """Write the page at the site's root: it leads on to the landing page, and has that page's title and tags."""
-    page = (site / landing).read_text(encoding="utf-8")
+    page = (site / landing).read_text(encoding="utf-8").split("</head>")[0]
     tags = re.findall(r'<title>.*?</title>|<meta (?:name|property)="(?:description|og:|twitter:).*?>', page, re.DOTALL)
     tags += re.findall(r'<link rel="canonical".*?>', page)
     head = "\n  ".join(tags)
@@ -197,6 +205,7 @@ def _write_root(site: Path, landing: str) -> None:
   <meta charset="utf-8">
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <meta http-equiv="refresh" content="0; url={landing}">
+  <link rel="icon" href="_static/favicon.svg">
   {head}
 </head>
 <body><main><h1><a href="{landing}">To the book</a></h1></main></body>
@@ -231,7 +240,8 @@ def _write_sitemap(path: Path, addresses: list[str]) -> None:
 
 def _drop_unused(static: Path) -> None:
     """Delete what themes bring and no page loads: source maps, the icons as a script, translations."""
-    for path in [*static.rglob("*.map"), *static.glob("scripts/fontawesome.js*")]:
+    icons = static.glob("scripts/fontawesome.js*"), static.glob("vendor/fontawesome/*/js/*")
+    for path in [*static.rglob("*.map"), *icons[0], *icons[1]]:
         path.unlink(missing_ok=True)
     shutil.rmtree(static / "locales", ignore_errors=True)
 
@@ -251,7 +261,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("comments_config", {}, "")  # Jupyter Book sets it, although its extension is not loaded
     app.connect("config-inited", _set_address)
     app.connect("doctree-read", _label_claims)
-    app.connect("html-page-context", _drop_colab, priority=600)  # after the theme has made its buttons
+    app.connect("html-page-context", _mend_colab, priority=600)  # after the theme has made its buttons
     app.connect("html-page-context", _prepare_page, priority=900)  # after everyone has added scripts
     app.connect("html-collect-pages", _not_found_page)
     app.connect("build-finished", _finish, priority=400)  # before the external toc writes a root page of its own

@@ -27,20 +27,23 @@ class SiteAddress:
     Attributes:
         repository: ``https://github.com/owner/name``.
         branch: The branch that the buttons open.
+        colab_branch: The branch whose notebooks Colab opens; there they carry the repository's address.
         base_url: The address of the site's root, with a slash at the end.
     """
 
     repository: str
     branch: str
+    colab_branch: str
     base_url: str
 
 
 def find(root: Path, environ: Mapping[str, str] = os.environ) -> SiteAddress:
     """Return the addresses of the book whose checkout is at ``root``.
 
-    The environment decides: ``BOOK_REPOSITORY``, ``BOOK_BRANCH``, ``BOOK_BASE_URL``. A variable that is set and empty
-    means that there is none. Without ``BOOK_REPOSITORY``, the git remote ``origin`` is taken where it is on GitHub;
-    without ``BOOK_BASE_URL``, the address that GitHub Pages gives the repository.
+    The environment decides: ``BOOK_REPOSITORY``, ``BOOK_BRANCH``, ``BOOK_COLAB_BRANCH``, ``BOOK_BASE_URL``. A variable
+    that is set and empty means that there is none. Without ``BOOK_REPOSITORY``, the remote ``origin`` is taken where it
+    is on GitHub; without ``BOOK_BASE_URL``, the address that GitHub Pages gives the repository; without
+    ``BOOK_COLAB_BRANCH``, the branch of the other buttons.
 
     Raises:
         ValueError: A variable holds something that is not such an address.
@@ -49,7 +52,8 @@ def find(root: Path, environ: Mapping[str, str] = os.environ) -> SiteAddress:
     repository = github_address(_origin(root)) if given is None else _checked_repository(given)
     given = environ.get("BOOK_BASE_URL")
     base_url = pages_address(repository) if given is None else _checked_base(given)
-    return SiteAddress(repository, environ.get("BOOK_BRANCH") or "main", base_url)
+    branch = environ.get("BOOK_BRANCH") or "main"
+    return SiteAddress(repository, branch, environ.get("BOOK_COLAB_BRANCH") or branch, base_url)
 
 
 def github_address(url: str) -> str:

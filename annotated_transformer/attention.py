@@ -78,6 +78,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *,
     _require_shapes(query, key)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
+    require.number("scale", scale)
     scores = query @ key.transpose(-2, -1) * scale  # (..., n_q, n_k)
     return masked_softmax(scores, mask)
 
@@ -93,14 +94,15 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         The shape of ``scores``; zeros in a row without any allowed key.
 
     Raises:
-        TypeError: If ``mask`` is not boolean.
+        TypeError: If ``scores`` is not a floating-point tensor, or ``mask`` is not boolean.
         ValueError: If ``mask`` does not broadcast to ``scores``.
     """
+    require.floating("scores", scores)
     if mask is None:
         return scores.softmax(-1)
-    require.mask(mask, tuple(scores.shape))
-    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-    return weights.masked_fill(~mask, 0.0)  # where a row has no key at all, the softmax is 0/0
+    require.mask(mask, tuple(scores.shape), scores.device)
+    hidden = ~mask & mask.any(-1, keepdim=True)  # a row without any key is left out: the softmax of all -inf is 0/0
+    return scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(~mask, 0.0)
 
 
 def fused_attention(
@@ -131,9 +133,14 @@ def fused_attention(
         TypeError: If an argument is not a floating-point tensor, or ``mask`` is not boolean.
         ValueError: If the shapes do not fit together, or ``causal`` is combined with a mask or with ``n_q ≠ n_k``.
     """
-    scores_shape = _require_shapes(query, key, value)
+    leading = _require_shapes(query, key, value)
+    if scale is not None:
+        require.number("scale", scale)
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal must be True or False, got {require.kind(causal)}; a mask is passed as mask.")
     if mask is not None:
-        require.mask(mask, scores_shape)
+        scores_shape = (*_require_shapes(query, key), query.shape[-2], key.shape[-2])
+        require.mask(mask, scores_shape, query.device)
     if causal and mask is not None:
         raise ValueError("causal=True takes no mask besides; pass mask & causal_mask(n) instead.")
     if causal and query.shape[-2] != key.shape[-2]:
@@ -149,7 +156,7 @@ def fused_attention(
     output = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=p_drop, is_causal=causal, scale=scale
     )
-    return output.reshape(*scores_shape[:-1], value.shape[-1])  # (..., n_q, d_v)
+    return output.reshape(*leading, query.shape[-2], value.shape[-1])  # (..., n_q, d_v)
 
 
 class MultiHeadAttention(nn.Module):
@@ -408,10 +415,9 @@ class AdditiveAttention(nn.Module):
             query: ``(..., n_q, d_q)``.
             key: ``(..., n_k, d_k)``.
         """
-        for name, tensor, width in (("query", query, self.w_q.in_features), ("key", key, self.w_k.in_features)):
-            require.matrix(name, tensor)
-            if tensor.shape[-1] != width:
-                raise ValueError(f"{name} must have the width {width} in its last axis, got {tuple(tensor.shape)}.")
+        _require_shapes(query, key, same_width=False)
+        require.vectors("query", query, self.w_q.in_features, self.w_q.weight)
+        require.vectors("key", key, self.w_k.in_features, self.w_k.weight)
         hidden = self.w_q(query)[..., :, None, :] + self.w_k(key)[..., None, :, :]  # (..., n_q, n_k, d_hidden)
         scores: Tensor = self.v(hidden.tanh())[..., 0]  # (..., n_q, n_k)
         return scores
@@ -428,36 +434,33 @@ class AdditiveAttention(nn.Module):
         Returns:
             ``(..., n_q, d_v)``; zeros for a query that may attend to no key.
         """
-        scores = self.scores(query, key)
-        require.matrix("value", value)
-        _require_pairs(key, value)
-        return masked_softmax(scores, mask) @ value
+        _require_shapes(query, key, value, same_width=False)
+        return masked_softmax(self.scores(query, key), mask) @ value
 
 
-def _require_pairs(key: Tensor, value: Tensor) -> None:
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(
-            f"key and value come in pairs, but key has {key.shape[-2]} rows and value {value.shape[-2]}: "
-            f"{tuple(key.shape)} and {tuple(value.shape)}."
-        )
-
-
-def _require_shapes(query: Tensor, key: Tensor, value: Tensor | None = None) -> tuple[int, ...]:
-    """Check that the tensors fit together, and return the shape of their scores, ``(..., n_q, n_k)``."""
-    tensors = {"query": query, "key": key} | ({} if value is None else {"value": value})
-    for name, tensor in tensors.items():
+def _require_shapes(*tensors: Tensor, same_width: bool = True) -> tuple[int, ...]:
+    """Check that query, key and, if it is passed, value fit together, and return their leading axes, broadcast."""
+    names = ("query", "key", "value")[: len(tensors)]
+    query, key = tensors[:2]
+    for name, tensor in zip(names, tensors, strict=True):
         require.matrix(name, tensor)
         if tensor.dtype != query.dtype:
             raise TypeError(f"{name} must have the dtype of query, {query.dtype}, got {tensor.dtype}.")
-    if query.shape[-1] != key.shape[-1]:
+        if tensor.device != query.device:
+            raise ValueError(f"{name} must be on the device of query, {query.device}, got {tensor.device}.")
+    if same_width and query.shape[-1] != key.shape[-1]:
         raise ValueError(
             f"query and key must have the same width d_k in their last axis, got {tuple(query.shape)} and "
             f"{tuple(key.shape)}. Additive attention takes different widths."
         )
-    if value is not None:
-        _require_pairs(key, value)
-    leading = require.broadcastable(*(tuple(tensor.shape[:-2]) for tensor in tensors.values()))
+    for value in tensors[2:]:
+        if key.shape[-2] != value.shape[-2]:
+            raise ValueError(
+                f"key and value come in pairs, but key has {key.shape[-2]} rows and value {value.shape[-2]}: "
+                f"{tuple(key.shape)} and {tuple(value.shape)}."
+            )
+    leading = require.broadcastable(*(tuple(tensor.shape[:-2]) for tensor in tensors))
     if leading is None:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors.values())
-        raise ValueError(f"the axes before the last two must agree in {', '.join(tensors)}, got {shapes}.")
-    return (*leading, query.shape[-2], key.shape[-2])
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"the axes before the last two must agree in {', '.join(names)}, got {shapes}.")
+    return leading

@@ -299,6 +299,8 @@ def sweep(
     bottom.plot(points, output[0], color=style.NEUTRAL.colour, linewidth=2)
     bottom.set(ylabel=y_axis)
     bottom.margins(y=0.22)
+    for ax in (top, bottom):  # they share x
+        ax.margins(x=0.09)  # so that the first name clears the axis
     _x_axis(bottom, x_axis, None)
     return figure
 
@@ -390,14 +392,15 @@ def _stack(n: int, height: float | None = None) -> tuple[Figure, list[Axes]]:
 
 
 def _map_axes(maps: Mapping[str, Array], labels: _Labels, legend: bool) -> tuple[Figure, list[Axes]]:
-    """A figure of grids side by side, as large as their cells need and one column of the page allows."""
+    """A figure of grids side by side, as large as their cells need and as one column of the page allows."""
     style.use()
     n_rows, n_columns = len(labels.rows), len(labels.columns)
     room = (style.WIDTH - 1.7) / len(maps)  # for one panel, beside the row labels and the colour bar
     cell = min(_CELL, room / n_columns)
     turned = any((len(a) + len(b)) * 0.04 + 0.06 > cell for a, b in pairwise(labels.columns) if a and b)
     beneath = 0.085 * max(map(len, labels.columns)) if turned else 0.15
-    figure = Figure(figsize=(style.WIDTH, cell * n_rows + beneath + 0.55 + 0.25 * any(maps) + 0.25 * legend))
+    width = min(style.WIDTH, len(maps) * n_columns * cell + 2.2)  # the cells, the row labels and a colour bar
+    figure = Figure(figsize=(width, cell * n_rows + beneath + 0.55 + 0.25 * any(maps) + 0.25 * legend))
     axes = list(figure.subplots(1, len(maps), sharey=True, squeeze=False)[0])
     for ax, title in zip(axes, maps, strict=True):
         ax.set_title(title)

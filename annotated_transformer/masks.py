@@ -3,6 +3,9 @@
 A mask is boolean and broadcasts to the scores, ``(batch, h, n_q, n_k)``: rows are queries, columns are keys.
 **True means "may attend"**, as in ``torch.nn.functional.scaled_dot_product_attention``. It is the opposite of
 ``torch.nn.MultiheadAttention``, where True means "leave out". Two masks are joined with ``&``.
+
+Axes are counted from the right: a mask ``(batch, n_k)`` would be read as ``(n_q, n_k)``, and ``(batch, n_q, n_k)`` as
+``(h, n_q, n_k)``. Give every mask of a batch its axes for heads and queries, as ``padding_mask`` does.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
         ``(batch, 1, 1, n)``, True at real tokens; the same row serves every head and every query.
 
     Raises:
-        TypeError: If ``ids`` are not integers.
-        ValueError: If ``ids`` is not two-dimensional.
+        TypeError: If ``ids`` or ``pad_id`` are not integers.
+        ValueError: If ``ids`` is not two-dimensional, or its dtype cannot hold ``pad_id``.
     """
     require.ids("ids", ids)
+    require.holds(ids.dtype, "pad_id", pad_id)
     return (ids != pad_id)[:, None, None, :]
 
 
@@ -67,6 +71,6 @@ def additive_mask(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         TypeError: If ``mask`` is not boolean or ``dtype`` is not a floating-point type.
     """
     require.mask(mask)
-    if not dtype.is_floating_point:
-        raise TypeError(f"dtype must be a floating-point type, which has an infinity, got {dtype}.")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype must be a floating-point type, which has an infinity, got {dtype!r}.")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, float("-inf"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from itertools import zip_longest
 
 import torch
@@ -10,6 +12,8 @@ from torch import Tensor
 __all__ = [
     "boolean",
     "broadcastable",
+    "floating",
+    "holds",
     "ids",
     "instance",
     "integer",
@@ -34,7 +38,7 @@ def integer(name: str, value: object, least: int | None = None) -> None:
         ValueError: If it is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
+        raise TypeError(f"{name} must be an integer, got {reprlib.repr(value)}.")
     if least is not None and value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}.")
 
@@ -44,9 +48,12 @@ def number(name: str, value: object) -> None:
 
     Raises:
         TypeError: If ``value`` is not an integer or a float.
+        ValueError: If it is infinite or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
+        raise TypeError(f"{name} must be a number, got {reprlib.repr(value)}.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}.")
 
 
 def positive(name: str, value: float) -> None:
@@ -57,7 +64,7 @@ def positive(name: str, value: float) -> None:
         ValueError: If it is not above 0, or not finite.
     """
     number(name, value)
-    if not 0 < value < float("inf"):
+    if not value > 0:
         raise ValueError(f"{name} must be above 0 and finite, got {value}.")
 
 
@@ -115,7 +122,46 @@ def ids(name: str, value: Tensor) -> None:
         raise ValueError(f"{name} must have the shape (batch, n), got {tuple(value.shape)}.")
 
 
-def vectors(name: str, value: object, width: int, weight: object) -> None:
+def holds(dtype: torch.dtype, name: str, value: int) -> None:
+    """Refuse anything but an integer that an integer tensor of this dtype can hold.
+
+    Raises:
+        TypeError: If ``value`` is not an integer.
+        ValueError: If it lies outside the dtype's range.
+    """
+    integer(name, value)
+    possible = torch.iinfo(dtype)
+    if not possible.min <= value <= possible.max:
+        raise ValueError(
+            f"{name} must be a value that ids of {dtype} can have, from {possible.min} to {possible.max}, got {value}."
+        )
+
+
+def floating(name: str, value: object) -> None:
+    """Refuse anything but a dense floating-point tensor.
+
+    Raises:
+        TypeError: If ``value`` is something else.
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {kind(value)}.")
+    if value.is_nested or value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got a nested or sparse one; pad it or call to_dense().")
+
+
+def matrix(name: str, value: Tensor) -> None:
+    """Refuse anything but a floating-point tensor with the axes ``(..., n, width)``.
+
+    Raises:
+        TypeError: If ``value`` is not a dense floating-point tensor.
+        ValueError: If it has fewer axes, or no width.
+    """
+    floating(name, value)
+    if value.ndim < 2 or value.shape[-1] == 0:
+        raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(value.shape)}.")
+
+
+def vectors(name: str, value: Tensor, width: int, weight: object) -> None:
     """Refuse anything but vectors ``(..., width)`` that a layer's parameters can be multiplied with.
 
     Args:
@@ -128,37 +174,24 @@ def vectors(name: str, value: object, width: int, weight: object) -> None:
         TypeError: If ``value`` is not a floating-point tensor, or has another dtype than ``weight`` outside autocast.
         ValueError: If its last axis has another width.
     """
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got {kind(value)}.")
+    floating(name, value)
     if value.ndim < 1 or value.shape[-1] != width:
         raise ValueError(f"{name} must have the width {width} in its last axis, got {tuple(value.shape)}.")
     if isinstance(weight, Tensor) and value.dtype != weight.dtype and not torch.is_autocast_enabled(value.device.type):
         raise TypeError(f"{name} must have the dtype of the parameters, {weight.dtype}, got {value.dtype}.")
 
 
-def matrix(name: str, value: object) -> None:
-    """Refuse anything but a floating-point tensor with the axes ``(..., n, width)``.
-
-    Raises:
-        TypeError: If ``value`` is not a floating-point tensor.
-        ValueError: If it has fewer axes, or no width.
-    """
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got {kind(value)}.")
-    if value.ndim < 2 or value.shape[-1] == 0:
-        raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(value.shape)}.")
-
-
-def mask(value: object, scores_shape: tuple[int, ...] | None = None) -> None:
+def mask(value: object, scores_shape: tuple[int, ...] | None = None, device: torch.device | None = None) -> None:
     """Refuse anything but a boolean mask that fits the scores.
 
     Args:
         value: What was passed as a mask.
         scores_shape: The shape ``(..., n_q, n_k)`` it has to broadcast to, if that is known.
+        device: Where the scores are, if that is known.
 
     Raises:
         TypeError: If ``value`` is not a boolean tensor.
-        ValueError: If it does not broadcast to ``scores_shape``.
+        ValueError: If it does not broadcast to ``scores_shape``, or is on another device.
     """
     if not isinstance(value, Tensor) or value.dtype != torch.bool:
         raise TypeError(
@@ -166,6 +199,8 @@ def mask(value: object, scores_shape: tuple[int, ...] | None = None) -> None:
             "For a mask of ones and zeros, one meaning 'may attend', write mask.bool(); "
             "torch.nn.MultiheadAttention's boolean masks mean the opposite: write ~mask."
         )
+    if device is not None and value.device != device:
+        raise ValueError(f"mask must be on the device of the scores, {device}, got {value.device}.")
     if scores_shape is not None and broadcastable(tuple(value.shape), scores_shape) != scores_shape:
         raise ValueError(f"mask of shape {tuple(value.shape)} does not broadcast to the scores, {scores_shape}.")
 

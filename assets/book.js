@@ -1,7 +1,8 @@
-// What scrolls sideways can be reached with the keyboard; the theme sees to this for code, not for the rest.
+// What scrolls sideways can be reached with the keyboard. The theme sees to this for code alone, and not for code that
+// has been folded away.
 "use strict";
 (() => {
-  const scrollers = "mjx-container, .pst-scrollable-table-container, .cell_output .output";
+  const scrollers = "pre, mjx-container, .pst-scrollable-table-container, .cell_output .output";
   const update = () => {
     for (const box of document.querySelectorAll(scrollers)) {
       const scrolls = box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";

@@ -5,16 +5,22 @@ from __future__ import annotations
 import functools
 import http.server
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = Path(os.environ.get("BOOK_SITE", ROOT / "_build" / "html"))
 """The built site that the tests look at."""
 
-SUBFOLDER = "/some/where/"
+sys.path.insert(0, str(ROOT / "_ext"))
+import site_address  # noqa: E402
+
+SUBFOLDER = urlsplit(site_address.find(ROOT).base_url).path or "/some/where/"
+"""Where the site is served: at its own path, which its page for missing addresses relies on, or anywhere."""
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

@@ -12,10 +12,9 @@ PACKAGE = "annotated_transformer"
 
 # A module may import those that stand before it, and no others. Modules to come have their places already.
 ORDER = (
-    "book_files",
+    "book_files", "require",
     # the model, in the paper's order
-    "require", "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers",
-    "model", "variants",
+    "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
     # what the paper says, and what the model is trained and judged with
     "paper", "tokens", "tasks", "batching", "optimization", "training", "decoding",
     # what experiments give, and the experiments

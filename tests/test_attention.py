@@ -256,6 +256,14 @@ def test_a_query_without_a_key_gets_exactly_zero(attend, rows):
 
 
 @both_ways
+def test_an_empty_row_is_never_nan_on_the_way(attend):
+    """Anomaly detection stops at a NaN in any step of the backward pass, even one that is masked away later."""
+    inputs = query_key_value(BATCH, H)
+    with pytest.warns(UserWarning, match="Anomaly Detection"), torch.autograd.detect_anomaly():
+        gradients(attend(*inputs, MASKS["rows without a key"]), inputs)
+
+
+@both_ways
 @every_mask
 def test_what_is_masked_gets_no_gradient(attend, mask):
     """A key that no query may attend to has no say, whatever it and its value are."""
@@ -520,7 +528,43 @@ def test_a_length_and_a_width_are_asked_for(attend, place, shape):
     assert str(caught.value).endswith(f"got {shape}.")
 
 
-@pytest.mark.parametrize("attend", [attention, fused_attention])
+@everywhere
+@pytest.mark.parametrize("place", range(3), ids=["query", "key", "value"])
+def test_nothing_is_left_out(attend, place):
+    inputs = [QUERY, KEY, VALUE]
+    inputs[place] = None
+    name = ("query", "key", "value")[place]
+    with pytest.raises(TypeError, match=rf"^{name} must be a floating-point tensor, got NoneType\.$"):
+        attend(*inputs)
+
+
+@everywhere
+@pytest.mark.parametrize("place", range(3), ids=["query", "key", "value"])
+def test_dense_tensors_are_asked_for(attend, place):
+    inputs = [QUERY, KEY, VALUE]
+    inputs[place] = inputs[place].to_sparse()
+    name = ("query", "key", "value")[place]
+    with pytest.raises(TypeError, match=rf"^{name} must be a dense tensor, got a nested or sparse one; pad it or "):
+        attend(*inputs)
+
+
+@everywhere
+@pytest.mark.parametrize("place", [1, 2], ids=["key", "value"])
+def test_one_device_is_asked_for(attend, place):
+    inputs = [QUERY, KEY, VALUE]
+    inputs[place] = inputs[place].to("meta")
+    name = ("query", "key", "value")[place]
+    with pytest.raises(ValueError, match=rf"^{name} must be on the device of query, cpu, got meta\.$"):
+        attend(*inputs)
+
+
+@everywhere
+def test_the_mask_is_on_the_device_of_the_scores(attend):
+    with pytest.raises(ValueError, match=r"^mask must be on the device of the scores, cpu, got meta\.$"):
+        attend(QUERY, KEY, VALUE, random_mask(N_Q, N_K).to("meta"))
+
+
+@everywhere
 @pytest.mark.parametrize("place", [1, 2], ids=["key", "value"])
 def test_one_dtype_is_asked_for(attend, place):
     inputs = [QUERY, KEY, VALUE]
@@ -547,7 +591,7 @@ def test_every_key_has_a_value(attend):
         attend(QUERY, KEY, torch.ones(BATCH, N_K + 1, D_V, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("attend", [attention, fused_attention])
+@everywhere
 def test_the_leading_axes_have_to_agree(attend):
     message = "the axes before the last two must agree in query, key, value, got (2, 5, 11), (3, 7, 11), (3, 7, 13)."
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -571,6 +615,42 @@ def test_only_boolean_masks_are_taken(attend, mask):
 def test_a_mask_has_to_fit_the_scores(attend, shape):
     with pytest.raises(ValueError, match=r"^mask of shape \(.*\) does not broadcast to the scores, \(2, 5, 7\)\.$"):
         attend(QUERY, KEY, VALUE, torch.ones(shape, dtype=torch.bool))
+
+
+@both_ways
+def test_a_mask_does_not_follow_the_values_alone(attend):
+    """The weights have the axes of query and key; an axis that only the values have is none of the mask's."""
+    value, mask = VALUE.expand(3, *VALUE.shape), random_mask(3, 1, N_Q, N_K)
+    message = r"^mask of shape \(3, 1, 5, 7\) does not broadcast to the scores, \(2, 5, 7\)\.$"
+    with pytest.raises(ValueError, match=message):
+        attend(QUERY, KEY, value, mask)
+
+
+@both_ways
+@pytest.mark.parametrize("scale", ["1", [1.0], True, torch.tensor(1.0), torch.ones(N_K)], ids=repr)
+def test_scale_is_a_number(attend, scale):
+    with pytest.raises(TypeError, match=r"^scale must be a number, got "):
+        attend(QUERY, KEY, VALUE, scale=scale)
+
+
+@both_ways
+@pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf])
+def test_scale_is_finite(attend, scale):
+    with pytest.raises(ValueError, match=rf"^scale must be finite, got {scale}\.$"):
+        attend(QUERY, KEY, VALUE, scale=scale)
+
+
+@pytest.mark.parametrize("scores", [None, [[1.0]], torch.ones(2, 3).long()], ids=["None", "list", "integers"])
+@pytest.mark.parametrize("mask", [None, torch.tensor(True)], ids=["no mask", "mask"])
+def test_scores_are_floating_point(scores, mask):
+    with pytest.raises(TypeError, match=r"^scores must be a floating-point tensor, got "):
+        masked_softmax(scores, mask)
+
+
+@pytest.mark.parametrize("causal", ["yes", 1, None, causal_mask(N_K)], ids=["str", "int", "None", "mask"])
+def test_the_causal_flag_is_a_flag(causal):
+    with pytest.raises(TypeError, match=r"^causal must be True or False, got .*; a mask is passed as mask\.$"):
+        fused_attention(*query_key_value(n_q=N_K), causal=causal)
 
 
 def test_the_causal_flag_takes_no_mask():
@@ -606,3 +686,13 @@ def test_additive_inputs_have_the_widths_of_the_module(additive):
         additive(QUERY, KEY, VALUE)
     with pytest.raises(ValueError, match=r"^key must have the width 11 in its last axis, got \(2, 7, 13\)\.$"):
         additive(query, VALUE, VALUE)
+
+
+def test_additive_inputs_have_the_dtype_of_the_weights(additive):
+    query = normal(BATCH, N_Q, D_Q)
+    with pytest.raises(
+        TypeError, match=r"^query must have the dtype of the parameters, torch.float64, got torch.float32"
+    ):
+        additive(query.float(), KEY.float(), VALUE.float())
+    with torch.autocast("cpu", torch.bfloat16):  # which brings inputs and weights together by itself
+        assert additive.float()(query.bfloat16(), KEY.bfloat16(), VALUE.bfloat16()).shape == (BATCH, N_Q, D_V)

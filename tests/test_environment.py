@@ -1,4 +1,4 @@
-"""The program that makes .venv: when it installs, when it starts anew, and that a half-made one is never taken for whole."""
+"""The program that makes .venv: when it installs, when it starts anew, and that it never trusts a half-made one."""
 
 import sys
 

@@ -116,12 +116,31 @@ def test_ids_have_two_axes(shape):
     assert str(shape) in str(caught.value)
 
 
+@pytest.mark.parametrize("pad_id", [None, "<pad>", True, 0.0, [0], torch.tensor(0)], ids=repr)
+def test_pad_id_is_an_integer(pad_id):
+    with pytest.raises(TypeError, match=r"^pad_id must be an integer, got "):
+        padding_mask(torch.tensor(IDS), pad_id)
+
+
+@pytest.mark.parametrize(("dtype", "pad_id"), [(torch.uint8, 256), (torch.uint8, -1), (torch.int64, 2**63)])
+def test_pad_id_is_a_value_the_ids_can_have(dtype, pad_id):
+    """Compared as it is, 256 would be taken for 0."""
+    with pytest.raises(ValueError, match=rf"^pad_id must be a value that ids of {dtype} can have, .*, got {pad_id}"):
+        padding_mask(torch.tensor(IDS, dtype=dtype), pad_id)
+
+
 @pytest.mark.parametrize("value", [True, 3.0, "3", None, (3, 3), torch.tensor(3)], ids=repr)
 @pytest.mark.parametrize("name", ["n", "past"])
 def test_lengths_are_integers(name, value):
     with pytest.raises(TypeError, match=f"^{name} must be an integer, got ") as caught:
         causal_mask(**{"n": 3, name: value})
     assert repr(value) in str(caught.value)
+
+
+def test_the_message_about_a_length_stays_short():
+    with pytest.raises(TypeError, match=r"^n must be an integer, got ") as caught:
+        causal_mask(torch.zeros(99, 99))
+    assert len(str(caught.value)) < 99
 
 
 @pytest.mark.parametrize(("name", "value", "least"), [("n", 0, 1), ("n", -2, 1), ("past", -1, 0)])
@@ -176,7 +195,7 @@ def test_a_mask_does_not_make_the_scores_larger():
         require.mask(torch.ones(5, 7, dtype=torch.bool), (1, 7))
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, "float32", None])
 def test_additive_masks_are_floating_point(dtype):
-    with pytest.raises(TypeError, match=f"^dtype must be a floating-point type, which has an infinity, got {dtype}"):
+    with pytest.raises(TypeError, match=f"^dtype must be a floating-point type, which has an infinity, got {dtype!r}"):
         additive_mask(causal_mask(3), dtype)

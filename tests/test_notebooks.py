@@ -361,11 +361,22 @@ def test_a_good_notebook_is_run_and_stored(ran):
 def test_a_second_run_gives_the_same_bytes(ran):
     folder, _, _ = ran
     path = folder / "good.ipynb"
+    nb = notebooks.read(path)
+    data = nb.cells[2].outputs[1].data
+    data["image/png"] = png(a_pixel_off(data["image/png"]))  # as another version of a library may have drawn it
+    path.write_text(notebooks.dumps(nb), encoding="utf-8")
     first, when = path.read_bytes(), path.stat().st_mtime_ns
+
     done = program(folder, path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same  good.ipynb" in done.stdout
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (first, when)
+
+
+def a_pixel_off(picture):
+    array = np.array(Image.open(io.BytesIO(base64.b64decode(picture))))
+    array[0, 0] = 255 - array[0, 0]
+    return array
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,9 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from site_server import ROOT, SITE
+from site_server import ROOT, SITE, SUBFOLDER, site_address
 
 bs4 = pytest.importorskip("bs4", reason="beautifulsoup4 is not installed")
-yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-sys.path.insert(0, str(ROOT / "_ext"))
-import site_address  # noqa: E402
-
 BUILT = (SITE / "index.html").exists()
 needs_site = pytest.mark.skipif(not BUILT, reason="there is no built site: run make book first")
 PAGES = sorted(SITE.rglob("*.html")) if BUILT else []
@@ -33,8 +29,8 @@ PAGES = [page for page in PAGES if "_static" not in page.parts]  # themes leave 
 
 def chapters() -> list[str]:
     """The pages of the table of contents, such as ``book/notation``."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    return [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    return re.findall(r"^[- ]*(?:root|file): *(\S+)", toc, re.MULTILINE)
 
 
 def page_name(page: Path) -> str:
@@ -146,12 +142,14 @@ def head_faults(page: Path) -> list[str]:
 
 def repeated_ids(page: Path) -> list[str]:
     counts = Counter(element["id"] for element in soup_of(page).find_all(id=True))
+    del counts["search-input"]  # the theme for Python 3.10 has two on its search page
     return [f"{count} times: {name}" for name, count in counts.items() if count > 1]
 
 
 def unequal_download(page: Path, source: Path, site: Path) -> list[str]:
     """What is wrong with the link by which a chapter's notebook is downloaded."""
     links = [link["href"] for link in soup_of(page).select(".article-header-buttons a[href$='.ipynb']")]
+    links = [link for link in links if not _is_outside(link)]
     if len(links) != 1:
         return [f"{len(links)} links to the notebook"]
     copy = (page.parent / links[0]).resolve()
@@ -166,10 +164,8 @@ def unequal_download(page: Path, source: Path, site: Path) -> list[str]:
 @needs_site
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_page(page: Path) -> None:
-    address = site_address.find(ROOT)
-    root = urlsplit(address.base_url).path if page.name == "404.html" else ""
     wrong = [
-        *broken_links(page, SITE, root),
+        *broken_links(page, SITE, SUBFOLDER if page.name == "404.html" else ""),
         *outside_assets(page),
         *images_without_text(page),
         *repeated_ids(page),
@@ -287,7 +283,7 @@ def test_the_checks_find_what_is_wrong(tmp_path: Path) -> None:
 def test_every_form_of_a_github_address_is_understood(given: str, tmp_path: Path) -> None:
     found = site_address.find(tmp_path, {"BOOK_REPOSITORY": given})
     assert found == site_address.SiteAddress(
-        "https://github.com/owner/the.book", "main", "https://owner.github.io/the.book/"
+        "https://github.com/owner/the.book", "main", "main", "https://owner.github.io/the.book/"
     )
 
 
@@ -304,8 +300,9 @@ def test_a_users_own_pages_are_at_the_root() -> None:
 def test_the_environment_decides(tmp_path: Path) -> None:
     given = {"BOOK_REPOSITORY": "https://github.com/a/b", "BOOK_BRANCH": "next", "BOOK_BASE_URL": "https://b.example/x"}
     assert site_address.find(tmp_path, given) == site_address.SiteAddress(
-        "https://github.com/a/b", "next", "https://b.example/x/"
+        "https://github.com/a/b", "next", "next", "https://b.example/x/"
     )
+    assert site_address.find(tmp_path, given | {"BOOK_COLAB_BRANCH": "colab"}).colab_branch == "colab"
     assert site_address.find(tmp_path, given | {"BOOK_REPOSITORY": ""}).repository == ""
     assert site_address.find(tmp_path, given | {"BOOK_BASE_URL": ""}).base_url == ""
 
@@ -367,14 +364,19 @@ class SmallBook:
     def notebook(self, name: str, repository: str) -> None:
         """A chapter with a guarded first cell and a claim box."""
         box = f'<aside class="claim" id="claim-{name[0]}1" role="note">A claim</aside>'
+        output = {
+            "output_type": "execute_result",
+            "execution_count": 2,
+            "metadata": {},
+            "data": {"text/html": box, "text/plain": "A claim"},
+        }
+        guard = f'REPOSITORY = "{repository}"\n'
+        code = {"cell_type": "code", "metadata": {}, "outputs": []}
         cells = [
-            {"cell_type": "markdown", "id": "c1", "metadata": {}, "source": f"# {name}\n\nThis chapter has one claim."},
-            {"cell_type": "code", "id": "c2", "metadata": {"tags": ["remove-cell"]}, "execution_count": 1, "outputs": [],
-             "source": f'REPOSITORY = "{repository}"\n'},
-            {"cell_type": "code", "id": "c3", "metadata": {}, "execution_count": 2, "source": "box", "outputs": [
-                {"output_type": "execute_result", "execution_count": 2, "metadata": {},
-                 "data": {"text/html": box, "text/plain": "A claim"}}]},
-        ]  # fmt: skip
+            {"cell_type": "markdown", "id": "c1", "metadata": {}, "source": f"# {name}\n\nA chapter with one claim."},
+            code | {"id": "c2", "source": guard, "execution_count": 1, "metadata": {"tags": ["remove-cell"]}},
+            code | {"id": "c3", "source": "box", "execution_count": 2, "outputs": [output]},
+        ]
         kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
         notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
         self.write(f"book/{name}.ipynb", json.dumps(notebook))
@@ -403,11 +405,13 @@ def _away(page: bs4.BeautifulSoup) -> dict[str, str]:
 
 def test_a_site_with_an_address(small_book: SmallBook) -> None:
     base = "https://site.example/a/book/"
-    done = small_book.build(BOOK_REPOSITORY=f"{REPOSITORY}.git", BOOK_BASE_URL=base, BOOK_BRANCH="dev")
+    done = small_book.build(
+        BOOK_REPOSITORY=f"{REPOSITORY}.git", BOOK_BASE_URL=base, BOOK_BRANCH="dev", BOOK_COLAB_BRANCH="colab"
+    )
     assert done.returncode == 0, done.stderr
     binder = "https://mybinder.org/v2/gh/someone/some-book/dev?urlpath=lab/tree/book/{}.ipynb"
     stamped, bare = (_away(small_book.page(f"book/{name}.html")) for name in ("stamped", "bare"))
-    colab = "https://colab.research.google.com/github/someone/some-book/blob/dev/book/stamped.ipynb"
+    colab = "https://colab.research.google.com/github/someone/some-book/blob/colab/book/stamped.ipynb"
     assert stamped["Colab"] == colab
     assert stamped["Binder"] == binder.format("stamped")
     assert bare["Binder"] == binder.format("bare")
@@ -424,6 +428,7 @@ def test_a_site_with_an_address(small_book: SmallBook) -> None:
 
     for name in ("index.html", "book/index.html"):
         landing = small_book.page(name)
+        assert [title.get_text() for title in landing.find_all("title")] == ["Attention, Taken Apart"]
         tags = {tag.get("property"): tag["content"] for tag in landing.find_all("meta", property=True)}
         assert landing.find("link", rel="canonical")["href"] == f"{base}book/index.html"
         assert tags["og:url"] == f"{base}book/index.html"

@@ -45,7 +45,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
 
 
 def cpu_seconds(run: Callable[[], object], repeats: int = 5) -> float:
-    """Return the least processor time of several calls, in seconds, after one call that does not count.
+    """Return the least processor time of several calls on one thread, in seconds, after one call that does not count.
 
     Args:
         run: Called ``repeats + 1`` times, without arguments.
@@ -56,12 +56,16 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 5) -> float:
     """
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}.")
-    run()
-    seconds = []
-    for _ in range(repeats):
-        start = time.process_time()
+    threads, seconds = torch.get_num_threads(), []
+    torch.set_num_threads(1)  # processor time adds up over threads, waiting ones included
+    try:
         run()
-        seconds.append(time.process_time() - start)
+        for _ in range(repeats):
+            start = time.process_time()
+            run()
+            seconds.append(time.process_time() - start)
+    finally:
+        torch.set_num_threads(threads)
     return min(seconds)
 
 
