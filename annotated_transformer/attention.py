@@ -15,13 +15,25 @@ Shapes, here and in the whole package::
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import require
+from .masks import causal_mask
 
-__all__ = ["AdditiveAttention", "attention", "attention_weights", "fused_attention", "masked_softmax"]
+__all__ = [
+    "AdditiveAttention",
+    "KeyValueCache",
+    "MultiHeadAttention",
+    "attention",
+    "attention_weights",
+    "fused_attention",
+    "masked_softmax",
+    "record_attention",
+]
 
 
 def attention(
@@ -101,6 +113,7 @@ def fused_attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    p_drop: float = 0.0,
 ) -> Tensor:
     """Compute what ``attention`` computes, with PyTorch's fused kernel and without keeping the weights (Equation 1).
 
@@ -111,6 +124,7 @@ def fused_attention(
         mask: Boolean, broadcast to ``(..., n_q, n_k)``; True = may attend.
         causal: Mask the future without a mask tensor, which is faster; needs ``n_q = n_k`` and no ``mask``.
         scale: Factor on the scores; 1/√d_k if not given.
+        p_drop: Share of the weights that dropout sets to zero; above 0, PyTorch leaves its fused kernel.
 
     Returns:
         ``(..., n_q, d_v)``; zeros for a query that may attend to no key.
@@ -139,8 +153,240 @@ def fused_attention(
     query, key, value = (tensor[(None,) * (4 - tensor.ndim)] for tensor in (query, key, value))
     if mask is not None:
         mask = mask[(None,) * (4 - mask.ndim)]
-    output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale)
+    output = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=p_drop, is_causal=causal, scale=scale
+    )
     return output.reshape(*leading, query.shape[-2], value.shape[-1])  # (..., n_q, d_v)
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions side by side on projections of the same vectors (section 3.2.2).
+
+    MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). All heads'
+    projections are one matrix; head i owns its columns (i - 1) d_k + 1 to i d_k.
+
+    Args:
+        d_model: Width of queries, keys, values and output.
+        h: Number of heads.
+        d_k: Width of one head's queries and keys; d_model / h if not given.
+        d_v: Width of one head's values; d_model / h if not given.
+        bias: Whether the four projections have biases; the paper writes none.
+        p_drop: Dropout on the weights while training, which the paper's 5.4 does not name.
+
+    Raises:
+        TypeError: If a size is not an integer, ``bias`` not a boolean, or ``p_drop`` not a number.
+        ValueError: If a size is not positive, ``p_drop`` is outside [0, 1), or ``d_k`` or ``d_v`` is not given and
+            ``h`` does not divide ``d_model``.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        h: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        *,
+        bias: bool = False,
+        p_drop: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, size in (("d_model", d_model), ("h", h)):
+            require.integer(name, size, least=1)
+        if d_model % h and (d_k is None or d_v is None):
+            raise ValueError(f"h must divide d_model unless d_k and d_v are given: {d_model} / {h} is not whole.")
+        self.h, self.p_drop = h, p_drop
+        self.d_k = d_model // h if d_k is None else d_k
+        self.d_v = d_model // h if d_v is None else d_v
+        for name, size in (("d_k", self.d_k), ("d_v", self.d_v)):
+            require.integer(name, size, least=1)
+        require.boolean("bias", bias)
+        require.share("p_drop", p_drop)
+        self.w_q = nn.Linear(d_model, h * self.d_k, bias=bias)
+        self.w_k = nn.Linear(d_model, h * self.d_k, bias=bias)
+        self.w_v = nn.Linear(d_model, h * self.d_v, bias=bias)
+        self.w_o = nn.Linear(h * self.d_v, d_model, bias=bias)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
+    ) -> Tensor:
+        """Let each head look where it wants, and mix what they bring back.
+
+        Args:
+            query: ``(batch, n_q, d_model)``.
+            key: ``(batch, n_k, d_model)``.
+            value: ``(batch, n_k, d_model)``.
+            mask: Boolean, broadcast to ``(batch, h, n_q, n_k)``; True = may attend, the opposite of
+                ``torch.nn.MultiheadAttention``.
+            causal: Mask the future without a mask tensor; needs ``n_q = n_k``.
+
+        Returns:
+            ``(batch, n_q, d_model)``. A query that may attend to no key gets W^O of zeros.
+
+        Raises:
+            TypeError: If an argument is not a floating-point tensor, or ``mask`` is not boolean.
+            ValueError: If a shape does not fit.
+        """
+        heads = self.queries(query), *self.pairs(key, value)
+        if len({len(projected) for projected in heads}) > 1:
+            shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
+            raise ValueError(f"query, key and value must hold as many sequences (axis 0), got {shapes}.")
+        return self.attend(*heads, mask, causal=causal)
+
+    def queries(self, query: Tensor) -> Tensor:
+        """Project ``(batch, n_q, d_model)`` to every head's queries, ``(batch, h, n_q, d_k)``."""
+        return self._split(self.w_q(self._checked("query", query)))
+
+    def pairs(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Project to every head's keys ``(batch, h, n_k, d_k)`` and values ``(batch, h, n_k, d_v)``."""
+        return self._split(self.w_k(self._checked("key", key))), self._split(self.w_v(self._checked("value", value)))
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
+    ) -> Tensor:
+        """Attend with what ``queries`` and ``pairs`` made, concatenate, and project to ``(batch, n_q, d_model)``."""
+        p_drop = self.p_drop if self.training else 0.0
+        heads = fused_attention(query, key, value, mask, causal=causal, p_drop=p_drop)  # (batch, h, n_q, d_v)
+        output: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))  # concatenated: (batch, n_q, h d_v)
+        return output
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(batch, n, h d) -> (batch, h, n, d)."""
+        return x.view(*x.shape[:-1], self.h, x.shape[-1] // self.h).transpose(1, 2)
+
+    def _checked(self, name: str, x: Tensor) -> Tensor:
+        d_model = self.w_q.in_features
+        require.vectors(name, x, d_model, self.w_q.weight)
+        if x.ndim != 3:
+            raise ValueError(f"{name} must have the shape (batch, n, {d_model}), got {tuple(x.shape)}.")
+        return x
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Collect the attention weights of a live model, for figures, from outside.
+
+    While the context is open, every call of every ``MultiHeadAttention`` inside ``model`` also writes its weights down;
+    the model computes what it always does. It costs the memory that the fused kernel saves.
+
+    Args:
+        model: Any module.
+
+    Yields:
+        For each attention's name in ``model`` a list with one ``(batch, h, n_q, n_k)`` a call, without gradients.
+
+    Raises:
+        TypeError: If ``model`` is not a module.
+        ValueError: If there is no ``MultiHeadAttention`` inside ``model``.
+    """
+    require.instance("model", model, nn.Module)
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+    if not modules:
+        raise ValueError(f"model has no MultiHeadAttention to record, got {type(model).__name__}.")
+    recorded: dict[str, list[Tensor]] = {name: [] for name in modules}
+    outer = {name: vars(module).get("attend") for name, module in modules.items()}  # of a recording around this one
+
+    def recording(name: str, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def attend_and_record(
+            query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
+        ) -> Tensor:
+            seen = causal_mask(query.shape[-2], device=query.device) if causal else mask
+            recorded[name].append(attention_weights(query.detach(), key.detach(), seen))
+            return attend(query, key, value, mask, causal=causal)
+
+        return attend_and_record
+
+    try:
+        for name, module in modules.items():
+            module.attend = recording(name, module.attend)  # type: ignore[method-assign]
+        yield recorded
+    finally:
+        for name, module in modules.items():
+            vars(module).pop("attend", None)  # the class's own method shows again
+            if outer[name] is not None:
+                vars(module)["attend"] = outer[name]
+
+
+class KeyValueCache:
+    """The keys and values that decoding has computed already, for every decoder layer (sections 3.2.3 and 6.1).
+
+    Made by ``Transformer.new_cache``. The source's keys and values are computed once; those of the target are written
+    into tensors allocated at the start, one position after the other.
+
+    Args:
+        memory_pairs: For each layer the keys ``(batch, h, n, d_k)`` and values ``(batch, h, n, d_v)`` of the source.
+        length: The most target positions that fit.
+
+    Attributes:
+        position: How many target positions are filled.
+    """
+
+    def __init__(self, memory_pairs: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
+        require.integer("length", length, least=1)
+        self.memory_pairs = list(memory_pairs)
+        if not self.memory_pairs:
+            raise ValueError("memory_pairs must hold one pair of keys and values for each decoder layer, got none.")
+        self.position, self.length = 0, length
+        key, value = self.memory_pairs[0]
+        self.keys = key.new_empty(len(self.memory_pairs), *key.shape[:2], length, key.shape[-1])
+        self.values = value.new_empty(len(self.memory_pairs), *value.shape[:2], length, value.shape[-1])
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the new keys and values of one layer behind those before, and return all of them.
+
+        ``position`` does not move: every layer of a step writes at the same place; ``advance`` moves it.
+
+        Args:
+            layer: Index of the decoder layer.
+            key: ``(batch, h, m, d_k)``.
+            value: ``(batch, h, m, d_v)``.
+
+        Returns:
+            ``(batch, h, position + m, d_k)`` and ``(batch, h, position + m, d_v)``.
+
+        Raises:
+            ValueError: If there is no room for m more positions.
+        """
+        end = self.position + key.shape[-2]
+        self._require_room(end)
+        self.keys[layer, :, :, self.position : end] = key.detach()
+        self.values[layer, :, :, self.position : end] = value.detach()
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def advance(self, m: int) -> None:
+        """Count m more positions as filled.
+
+        Raises:
+            TypeError: If ``m`` is not an integer.
+            ValueError: If ``m`` is negative, or there is no room for m more positions.
+        """
+        require.integer("m", m, least=0)
+        self._require_room(self.position + m)
+        self.position += m
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let row i go on from what row ``rows[i]`` has seen, as beam search needs it; the source's part stays.
+
+        Args:
+            rows: ``(batch,)``, indices of rows of the same source sentence.
+
+        Raises:
+            TypeError: If ``rows`` are not integers.
+            ValueError: If there are not as many as the cache has rows, or one is not a row's index.
+        """
+        batch = self.keys.shape[1]
+        require.integers("rows", rows)
+        if rows.shape != (batch,) or ((rows < 0) | (rows >= batch)).any():
+            raise ValueError(f"rows must be {batch} indices from 0 to {batch - 1}, got {rows.tolist()}.")
+        rows = rows.long()  # bytes would be taken for a mask
+        self.keys[:, :, :, : self.position] = self.keys[:, rows, :, : self.position]
+        self.values[:, :, :, : self.position] = self.values[:, rows, :, : self.position]
+
+    def _require_room(self, end: int) -> None:
+        if end > self.length:
+            raise ValueError(
+                f"cache has room for {self.length} positions: {self.position} are filled and "
+                f"{end - self.position} more came."
+            )
 
 
 class AdditiveAttention(nn.Module):
@@ -170,8 +416,8 @@ class AdditiveAttention(nn.Module):
             key: ``(..., n_k, d_k)``.
         """
         _require_shapes(query, key, same_width=False)
-        require.input_of(self.w_q, "query", query)
-        require.input_of(self.w_k, "key", key)
+        require.vectors("query", query, self.w_q.in_features, self.w_q.weight)
+        require.vectors("key", key, self.w_k.in_features, self.w_k.weight)
         hidden = self.w_q(query)[..., :, None, :] + self.w_k(key)[..., None, :, :]  # (..., n_q, n_k, d_hidden)
         scores: Tensor = self.v(hidden.tanh())[..., 0]  # (..., n_q, n_k)
         return scores

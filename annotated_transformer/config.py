@@ -10,6 +10,14 @@ from . import require
 
 __all__ = ["BASE", "BIG", "SMALL", "TINY", "TransformerConfig"]
 
+CHOICES = {
+    "norm_order": ("post", "pre"),
+    "activation": ("relu", "gelu"),
+    "positions": ("sinusoidal", "learned"),
+    "tied": ("all", "target", "none"),
+}
+"""What the fields that name a choice may be; the paper's first."""
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -25,11 +33,23 @@ class TransformerConfig:
         p_drop: Share of units that dropout sets to zero, from 0 up to but not including 1.
         vocab_size: Number of different tokens, shared by source and target.
         pad_id: Token id that fills up short sentences and is attended to by nobody.
+        norm_order: ``"post"``: after the residual sum, as in the paper; ``"pre"``: before the sub-layer, with one more
+            norm at the end of each stack.
+        norm_eps: What LayerNorm adds to the variance.
+        activation: Of the feed-forward network: ``"relu"``, as in the paper, or ``"gelu"``.
+        attention_bias: Whether the projections of attention have biases; the paper writes none (3.2.2).
+        positions: ``"sinusoidal"`` or ``"learned"`` (3.5, Table 3, row E).
+        max_length: The longest sequence that learned positions serve.
+        tied: Which matrices are one: ``"all"``, both embeddings and the pre-softmax layer, as in the paper (3.4);
+            ``"target"``, the target's embedding and the pre-softmax layer; ``"none"``.
+        scale_embeddings: Whether embeddings are multiplied by √d_model (3.4).
+        p_drop_attention: Dropout on attention weights, which 5.4 does not name.
+        p_drop_ff: Dropout inside the feed-forward network, which 5.4 does not name.
 
     Raises:
-        TypeError: If a size is not an integer, or ``p_drop`` is not a number.
-        ValueError: If a size is not positive, ``h`` does not divide ``d_model`` where it has to, ``p_drop`` is outside
-            [0, 1), or ``pad_id`` is not a token id.
+        TypeError: If a size is not an integer, a rate is not a number, or a switch is not a boolean.
+        ValueError: If a size is not positive, ``h`` does not divide ``d_model`` where it has to, a rate is outside
+            [0, 1), ``norm_eps`` is not above 0, ``pad_id`` is not a token id, or a choice is not one of those above.
     """
 
     d_model: int = 512
@@ -41,9 +61,19 @@ class TransformerConfig:
     p_drop: float = 0.1
     vocab_size: int = 37_000
     pad_id: int = 0
+    norm_order: str = "post"
+    norm_eps: float = 1e-5
+    activation: str = "relu"
+    attention_bias: bool = False
+    positions: str = "sinusoidal"
+    max_length: int = 1024
+    tied: str = "all"
+    scale_embeddings: bool = True
+    p_drop_attention: float = 0.0
+    p_drop_ff: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "d_ff", "h", "N", "vocab_size"):
+        for name in ("d_model", "d_ff", "h", "N", "vocab_size", "max_length"):
             require.integer(name, getattr(self, name), least=1)
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
@@ -54,9 +84,14 @@ class TransformerConfig:
                     )
                 object.__setattr__(self, name, self.d_model // self.h)  # the dataclass is frozen for everybody else
             require.integer(name, getattr(self, name), least=1)
-        require.number("p_drop", self.p_drop)
-        if not 0 <= self.p_drop < 1:
-            raise ValueError(f"p_drop is the share of units that are dropped, from 0 up to below 1, got {self.p_drop}.")
+        for name in ("p_drop", "p_drop_attention", "p_drop_ff"):
+            require.share(name, getattr(self, name))
+        require.positive("norm_eps", self.norm_eps)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
+        for name in ("attention_bias", "scale_embeddings"):
+            require.boolean(name, getattr(self, name))
         require.integer("pad_id", self.pad_id)
         if not 0 <= self.pad_id < self.vocab_size:
             raise ValueError(f"pad_id must be a token id from 0 to {self.vocab_size - 1}, got {self.pad_id}.")

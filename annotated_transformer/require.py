@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import math
 import reprlib
+from itertools import zip_longest
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-__all__ = ["broadcastable", "floating", "holds", "ids", "input_of", "integer", "kind", "mask", "matrix", "number"]
+__all__ = [
+    "boolean",
+    "broadcastable",
+    "floating",
+    "holds",
+    "ids",
+    "instance",
+    "integer",
+    "integers",
+    "kind",
+    "mask",
+    "matrix",
+    "number",
+    "positive",
+    "share",
+    "vectors",
+]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -39,15 +56,68 @@ def number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be finite, got {value}.")
 
 
-def ids(name: str, value: object) -> None:
+def positive(name: str, value: float) -> None:
+    """Refuse anything but a finite number above 0.
+
+    Raises:
+        TypeError: If ``value`` is not a number.
+        ValueError: If it is not above 0, or not finite.
+    """
+    number(name, value)
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0 and finite, got {value}.")
+
+
+def share(name: str, value: float) -> None:
+    """Refuse anything but a share that dropout can take, from 0 up to below 1.
+
+    Raises:
+        TypeError: If ``value`` is not a number.
+        ValueError: If it lies outside [0, 1).
+    """
+    number(name, value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} is the share of units that are dropped, from 0 up to below 1, got {value}.")
+
+
+def boolean(name: str, value: object) -> None:
+    """Refuse anything but True and False.
+
+    Raises:
+        TypeError: If ``value`` is another.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+
+
+def instance(name: str, value: object, wanted: type) -> None:
+    """Refuse anything but an instance of one class.
+
+    Raises:
+        TypeError: If ``value`` is of another.
+    """
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be a {wanted.__name__}, got {kind(value)}.")
+
+
+def integers(name: str, value: object) -> None:
+    """Refuse anything but a tensor of integers.
+
+    Raises:
+        TypeError: If ``value`` is another.
+    """
+    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must be a tensor of integers, got {kind(value)}.")
+
+
+def ids(name: str, value: Tensor) -> None:
     """Refuse anything but token ids, ``(batch, n)``.
 
     Raises:
         TypeError: If ``value`` is not a tensor of integers.
         ValueError: If it does not have two axes.
     """
-    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
-        raise TypeError(f"{name} must be a tensor of integers, got {kind(value)}.")
+    integers(name, value)
     if value.ndim != 2:
         raise ValueError(f"{name} must have the shape (batch, n), got {tuple(value.shape)}.")
 
@@ -91,17 +161,24 @@ def matrix(name: str, value: Tensor) -> None:
         raise ValueError(f"{name} must have at least the axes (n, width), width > 0, got {tuple(value.shape)}.")
 
 
-def input_of(linear: nn.Linear, name: str, value: Tensor) -> None:
-    """Refuse a tensor that a linear layer cannot take.
+def vectors(name: str, value: Tensor, width: int, weight: object) -> None:
+    """Refuse anything but vectors ``(..., width)`` that a layer's parameters can be multiplied with.
+
+    Args:
+        name: What the argument is called.
+        value: What was passed.
+        width: The width of the last axis.
+        weight: A parameter of the layer, whose dtype is asked for; that of a quantised layer is no tensor.
 
     Raises:
-        TypeError: If its dtype is not that of the layer's weights, and nothing casts it.
+        TypeError: If ``value`` is not a floating-point tensor, or has another dtype than ``weight`` outside autocast.
         ValueError: If its last axis has another width.
     """
-    if value.shape[-1] != linear.in_features:
-        raise ValueError(f"{name} must have the width {linear.in_features} in its last axis, got {tuple(value.shape)}.")
-    if value.dtype != linear.weight.dtype and not torch.is_autocast_enabled(value.device.type):
-        raise TypeError(f"{name} must have the dtype of the weights, {linear.weight.dtype}, got {value.dtype}.")
+    floating(name, value)
+    if value.ndim < 1 or value.shape[-1] != width:
+        raise ValueError(f"{name} must have the width {width} in its last axis, got {tuple(value.shape)}.")
+    if isinstance(weight, Tensor) and value.dtype != weight.dtype and not torch.is_autocast_enabled(value.device.type):
+        raise TypeError(f"{name} must have the dtype of the parameters, {weight.dtype}, got {value.dtype}.")
 
 
 def mask(value: object, scores_shape: tuple[int, ...] | None = None, device: torch.device | None = None) -> None:
@@ -129,11 +206,17 @@ def mask(value: object, scores_shape: tuple[int, ...] | None = None, device: tor
 
 
 def broadcastable(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape that the shapes broadcast to together, or None if they do not."""
-    try:
-        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return None
+    """Return the shape that the shapes broadcast to together, or None if they do not.
+
+    This is ``torch.broadcast_shapes``, which takes as long as an attention over a few words.
+    """
+    joined = []
+    for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):  # from the last axis on
+        wanted = {size for size in sizes if size != 1}
+        if len(wanted) > 1:
+            return None
+        joined.append(wanted.pop() if wanted else 1)
+    return tuple(reversed(joined))
 
 
 def kind(value: object) -> str:

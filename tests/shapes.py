@@ -6,15 +6,27 @@ Everything is float64 unless a test asks for something else, and made from fixed
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from hypothesis import settings
-from torch import Tensor
+from torch import Tensor, nn
 
+from annotated_transformer.config import TransformerConfig
 from annotated_transformer.masks import causal_mask, padding_mask
+from annotated_transformer.model import Transformer
 
 BATCH, H, N_Q, N_K, D_K, D_V = 2, 3, 5, 7, 11, 13
 D_Q, D_HIDDEN = 17, 19  # additive attention, where queries have a width of their own
 TOLERANCE = 1e-10
+
+M, N, D_MODEL, D_FF, VOCABULARY, PAD = 5, 7, 31, 23, 29, 1  # m target and n source tokens; PAD is not the default, 0
+MODEL = TransformerConfig(
+    d_model=D_MODEL, d_ff=D_FF, h=H, N=2, d_k=D_K, d_v=D_V, vocab_size=VOCABULARY, pad_id=PAD, max_length=37
+)
+"""A model whose every width is another prime; only the layers are as many as the sentences."""
+
+Module = TypeVar("Module", bound=nn.Module)
 
 quick = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 """For property tests: the same few examples in every run, and no files left behind."""
@@ -35,6 +47,33 @@ def query_key_value(
         normal(*leading, *shape, seed=3 * seed + i, dtype=dtype, requires_grad=True) for i, shape in enumerate(shapes)
     )
     return query, key, value
+
+
+def settled(module: Module, seed: int = 0) -> Module:
+    """Give a module float64 parameters that are all random: no bias is 0, no scale is 1."""
+    module = module.double()
+    for place, parameter in enumerate(module.parameters()):
+        drawn = normal(*parameter.shape, seed=1000 * seed + place)
+        parameter.data = drawn / parameter.shape[-1] ** 0.5 if parameter.ndim > 1 else 1 + drawn / 2
+    return module
+
+
+def transformer(seed: int = 0, **changes: object) -> Transformer:
+    """Make a model of MODEL's sizes, with some fields changed, ready to be evaluated."""
+    return settled(Transformer(MODEL.replace(**changes)), seed).eval()
+
+
+def tokens(*shape: int, seed: int = 0) -> Tensor:
+    """Draw token ids, no padding among them."""
+    return torch.randint(PAD + 1, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def padded(ids: Tensor, *lengths: int) -> Tensor:
+    """Overwrite each sentence from its length on with padding."""
+    ids = ids.clone()
+    for sentence, length in zip(ids, lengths, strict=True):
+        sentence[length:] = PAD
+    return ids
 
 
 def random_mask(*shape: int, seed: int = 0) -> Tensor:

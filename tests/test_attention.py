@@ -690,7 +690,9 @@ def test_additive_inputs_have_the_widths_of_the_module(additive):
 
 def test_additive_inputs_have_the_dtype_of_the_weights(additive):
     query = normal(BATCH, N_Q, D_Q)
-    with pytest.raises(TypeError, match=r"^query must have the dtype of the weights, torch.float64, got torch.float32"):
+    with pytest.raises(
+        TypeError, match=r"^query must have the dtype of the parameters, torch.float64, got torch.float32"
+    ):
         additive(query.float(), KEY.float(), VALUE.float())
     with torch.autocast("cpu", torch.bfloat16):  # which brings inputs and weights together by itself
         assert additive.float()(query.bfloat16(), KEY.bfloat16(), VALUE.bfloat16()).shape == (BATCH, N_Q, D_V)

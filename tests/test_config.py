@@ -13,7 +13,15 @@ import pytest
 from annotated_transformer.config import BASE, BIG, SMALL, TINY, TransformerConfig
 
 PRESETS = {"TINY": TINY, "SMALL": SMALL, "BASE": BASE, "BIG": BIG}
-SIZES = ("d_model", "d_ff", "h", "N", "d_k", "d_v", "vocab_size")
+SIZES = ("d_model", "d_ff", "h", "N", "d_k", "d_v", "vocab_size", "max_length")
+SHARES = ("p_drop", "p_drop_attention", "p_drop_ff")
+SWITCHES = ("attention_bias", "scale_embeddings")
+CHOICES = {  # the paper's first
+    "norm_order": ["post", "pre"],
+    "activation": ["relu", "gelu"],
+    "positions": ["sinusoidal", "learned"],
+    "tied": ["all", "target", "none"],
+}
 
 
 def fields_of(config: TransformerConfig, *names: str) -> dict[str, object]:
@@ -35,6 +43,16 @@ def test_base_is_the_papers():
         "p_drop": 0.1,
         "vocab_size": 37_000,
         "pad_id": 0,
+        "norm_order": "post",
+        "norm_eps": 1e-5,
+        "activation": "relu",
+        "attention_bias": False,
+        "positions": "sinusoidal",
+        "max_length": 1024,
+        "tied": "all",
+        "scale_embeddings": True,
+        "p_drop_attention": 0.0,
+        "p_drop_ff": 0.0,
     }
     assert TransformerConfig() == BASE
 
@@ -137,7 +155,13 @@ def test_equal_fields_make_equal_configs():
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(TransformerConfig)])
 def test_every_field_counts_in_a_comparison(name):
-    other = {"p_drop": 0.2, "pad_id": 1}.get(name, 2 * getattr(BASE, name))
+    value = getattr(BASE, name)
+    if name in CHOICES:
+        other: object = CHOICES[name][1]
+    elif name in SWITCHES:
+        other = not value
+    else:
+        other = {"pad_id": 1, "p_drop_attention": 0.1, "p_drop_ff": 0.1}.get(name, 2 * value)
     assert dataclasses.replace(BASE, **{name: other}) != BASE
 
 
@@ -192,26 +216,56 @@ def test_h_divides_d_model_where_it_has_to(given, missing):
 
 
 @pytest.mark.parametrize("value", ["0.1", None, True, [0.1]], ids=repr)
-def test_p_drop_is_a_number(value):
-    with pytest.raises(TypeError, match=r"^p_drop must be a number, got "):
-        TransformerConfig(p_drop=value)
+@pytest.mark.parametrize("name", SHARES)
+def test_a_rate_is_a_number(name, value):
+    with pytest.raises(TypeError, match=rf"^{name} must be a number, got "):
+        TransformerConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-0.1, 1, 1.0, 10])
-def test_p_drop_is_a_share(value):
-    with pytest.raises(ValueError, match=rf"^p_drop is the share .* from 0 up to below 1, got {value}\.$"):
-        TransformerConfig(p_drop=value)
+@pytest.mark.parametrize("name", SHARES)
+def test_a_rate_is_a_share(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} is the share .* from 0 up to below 1, got {value}\.$"):
+        TransformerConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_p_drop_is_finite(value):
-    with pytest.raises(ValueError, match=rf"^p_drop must be finite, got {value}\.$"):
-        TransformerConfig(p_drop=value)
+@pytest.mark.parametrize("name", SHARES)
+def test_a_rate_is_finite(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be finite, got {value}\.$"):
+        TransformerConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, 0.999])
-def test_every_share_below_one_is_allowed(value):
-    assert TransformerConfig(p_drop=value).p_drop == value
+@pytest.mark.parametrize("name", SHARES)
+def test_every_share_below_one_is_allowed(name, value):
+    assert getattr(TransformerConfig(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1e-5, math.nan, math.inf])
+def test_norm_eps_is_positive(value):
+    with pytest.raises(ValueError, match=rf"^norm_eps must be (above 0 and )?finite, got {value}\.$"):
+        TransformerConfig(norm_eps=value)
+    with pytest.raises(TypeError, match=r"^norm_eps must be a number, got '1e-5'\.$"):
+        TransformerConfig(norm_eps="1e-5")
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_one_of_those_named(name):
+    for choice in CHOICES[name]:
+        assert getattr(TransformerConfig(**{name: choice}), name) == choice
+    assert getattr(BASE, name) == CHOICES[name][0]
+    for wrong in ("", "Post", None, True, 1, ["all"]):
+        with pytest.raises(ValueError, match=rf"^{name} must be one of {', '.join(CHOICES[name])}, got ") as caught:
+            TransformerConfig(**{name: wrong})
+        assert str(caught.value).endswith(f"got {wrong!r}.")
+
+
+@pytest.mark.parametrize("value", [0, 1, None, "no"], ids=repr)
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_on_or_off(name, value):
+    with pytest.raises(TypeError, match=rf"^{name} must be True or False, got {value!r}\.$"):
+        TransformerConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [False, 1.0, None, "<pad>"], ids=repr)

@@ -183,7 +183,7 @@ def test_constraints_pin_all_that_the_package_asks_for(root):
 
 def test_readme_example_runs(root):
     [program] = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert run(program + "print(tuple(seen.shape))", cwd=root.anchor).strip() == "(1, 5, 64)"
+    assert run(program + "print(tuple(logits.shape))", cwd=root.anchor).strip() == "(1, 5, 37000)"
 
 
 def test_readme_leads_somewhere(root):

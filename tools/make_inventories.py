@@ -56,6 +56,10 @@ TORCH = {
     "torch.device": ("py:class", "tensor_attributes.html#$"),
     "torch.dtype": ("py:class", "tensor_attributes.html#$"),
     "torch.nn.Module": ("py:class", "generated/torch.nn.Module.html#$"),
+    "torch.nn.modules.module.Module": ("py:class", "generated/torch.nn.Module.html#torch.nn.Module"),  # its real home
+    # As they stand in the code, where Sphinx does not resolve them: a NamedTuple's fields, a Module's constructor.
+    "Tensor": ("py:class", "tensors.html#torch.Tensor"),
+    "nn.Parameter": ("py:class", "generated/torch.nn.parameter.Parameter.html#torch.nn.parameter.Parameter"),
     "torch.nn.functional.scaled_dot_product_attention": (
         "py:function",
         "generated/torch.nn.functional.scaled_dot_product_attention.html#$",
