@@ -73,8 +73,7 @@ address: setup
 	@$(PY) tools/notebooks.py --repository "$(REPOSITORY)"
 
 serve: book
-	@echo "Reading: http://127.0.0.1:$(PORT)/   (Ctrl-C ends it)"
-	@$(PY) -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
+	@$(PY) tools/serve.py $(PORT)
 
 wheel: setup
 	@rm -rf dist

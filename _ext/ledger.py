@@ -11,10 +11,13 @@ from chapters import CHAPTERS, docname, is_written, title
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from annotated_transformer import claims
 from annotated_transformer.claims import Claim
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Ledger(SphinxDirective):
@@ -89,10 +92,16 @@ def _link(text: str, chapter: str, anchor: str = "") -> nodes.reference:
 
 
 def _fill_in_addresses(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Let the links lead to their chapters; a claim whose chapter has no box for it is a warning."""
+    labels = app.env.get_domain("std").anonlabels  # book_site.py puts every box there
     for link in doctree.findall(nodes.reference):
-        if "chapter" in link:
-            uri = app.builder.get_relative_uri(page, docname(link["chapter"]))
-            link["refuri"] = f"{uri}#{link['anchor']}" if link["anchor"] else uri
+        if "chapter" not in link:
+            continue
+        home, anchor = docname(link["chapter"]), link["anchor"]
+        if anchor and labels.get(anchor, ("",))[0] != home:
+            LOGGER.warning("claim %s is decided, but %s has no box for it", link.astext(), home, location=page)
+        uri = app.builder.get_relative_uri(page, home)
+        link["refuri"] = f"{uri}#{anchor}" if anchor else uri
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

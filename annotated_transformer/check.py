@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,10 +66,16 @@ def that(name: str, condition: object, hint: str = "") -> Report:
 
     Args:
         name: What should hold, as a sentence.
-        condition: What is tested for truth; a tensor or array with more than one element must hold everywhere.
+        condition: A boolean; or a tensor or array of booleans, which must hold everywhere and not be empty.
         hint: What a reader should look at where it does not hold.
+
+    Raises:
+        TypeError: ``condition`` is something else, whose truth would say nothing.
     """
-    holds = bool(condition.all()) if hasattr(condition, "all") else bool(condition)
+    values = np.bool_(condition) if isinstance(condition, bool) else condition
+    if not isinstance(values, Tensor | np.ndarray | np.bool_) or values.dtype not in (np.bool_, torch.bool):
+        raise TypeError(f"condition must be a boolean, or a tensor or array of them, got {_describe(condition)}.")
+    holds = bool(values.all()) and 0 not in values.shape
     return Report(holds, (name,) if holds else (f"not yet: {name}", *([hint] if hint else [])))
 
 
@@ -88,13 +95,15 @@ def number(
         return math.isclose(given, value, rel_tol=tolerance, abs_tol=tolerance * tolerance)
 
     try:
-        given = float(answer)  # type: ignore[arg-type]
+        given = float(answer.item() if hasattr(answer, "item") else answer)  # type: ignore[arg-type]
+    except OverflowError:
+        return Report(False, ("that is not the number: it is too large for a float.",))
     except (TypeError, ValueError, RuntimeError):
         return Report(False, (f"a number is asked for, got {_describe(answer)}.",))
     if close(expected):
         return Report(True, ("that is the number.",))
     known = [f"It looks like this: {message}" for message, value in (mistakes or {}).items() if close(value)]
-    return Report(False, (f"{given:g} is not the number.", *known[:1]))
+    return Report(False, (f"{given:.10g} is not the number.", *known[:1]))
 
 
 def equal(
@@ -130,7 +139,8 @@ def equal(
             raise ValueError(f"expected must handle every case, but it fails on {case!r}.") from outcome.error
     found = {case: _Outcome.of(function, inputs) for case, inputs in cases.items()}
     for case, inputs in cases.items():
-        comparable = isinstance(found[case].result, type(right[case].result))
+        result = found[case].result
+        comparable = isinstance(result, type(right[case].result)) and not _difference(result, result)
         if comparable and not found[case].same(_Outcome.of(function, inputs)):
             unsteady = f"{name}: two calls with the same input give different results."
             return Report(False, (unsteady, _where(case, inputs)))
@@ -358,7 +368,7 @@ class _Outcome:
     """What one call gave: a result, or an exception; and the inputs that it changed."""
 
     result: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
     changed: tuple[str, ...] = ()
 
     @staticmethod
@@ -366,7 +376,7 @@ class _Outcome:
         copies = copy.deepcopy(dict(inputs))
         try:
             result = function(*copies.values())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return _Outcome(error=error)
         changed = tuple(name for name, value in inputs.items() if _difference(copies[name], value))
         return _Outcome(result, changed=changed)
@@ -389,6 +399,13 @@ class _Outcome:
 
 def _difference(result: Any, right: Any, precision: bool = True) -> str:
     """How a result differs from the right one, as a sentence; empty where it does not."""
+    try:
+        return _compared(result, right, precision)
+    except Exception as error:  # what a reader returns may refuse to be compared
+        return f"It returns {_describe(result)}, which cannot be compared: {type(error).__name__}."
+
+
+def _compared(result: Any, right: Any, precision: bool) -> str:
     if result is None and right is not None:
         return "It returns None: is the return missing?"
     if isinstance(right, tuple | list) and isinstance(result, type(right)):
@@ -408,6 +425,9 @@ def _difference(result: Any, right: Any, precision: bool = True) -> str:
         return f"It returns {_describe(result)}; a tensor is expected."
     if result.shape != right.shape:
         return f"Its result has the shape {tuple(result.shape)}; {tuple(right.shape)} is expected."
+    for mine, theirs in ((result.layout, right.layout), (result.device, right.device)):
+        if mine != theirs:
+            return f"Its result is {_plain(mine)}; {_plain(theirs)} is expected."
     if (result.dtype == torch.bool) != (right.dtype == torch.bool) or result.is_complex() != right.is_complex():
         return f"Its result is {_dtype(result)}; {_dtype(right)} is expected."
     return _values_differ(result.detach(), right.detach(), precision)
@@ -435,7 +455,7 @@ def _gradient_problem(function: Function, expected: Function, inputs: Mapping[st
     right = _gradients(expected, inputs)
     try:
         found = _gradients(function, inputs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"Its backward pass raised {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     for name, gradient in right.items():
         if gradient is None:
@@ -450,18 +470,28 @@ def _gradient_problem(function: Function, expected: Function, inputs: Mapping[st
 
 
 def _gradients(function: Function, inputs: Mapping[str, Any]) -> dict[str, Tensor | None]:
-    """For every floating-point input the gradient of a weighted sum of the result."""
+    """For every floating-point input the gradient of a weighted sum of all that is returned."""
     copies = copy.deepcopy(dict(inputs))
     floating = {
         name: t.requires_grad_() for name, t in copies.items() if isinstance(t, Tensor) and t.is_floating_point()
     }
     with torch.enable_grad():
-        result = function(*copies.values())
-        if not result.requires_grad:
+        results = [tensor for tensor in _tensors(function(*copies.values())) if tensor.is_floating_point()]
+        generator = torch.Generator().manual_seed(1)
+        towards = [torch.randn(tensor.shape, dtype=tensor.dtype, generator=generator) for tensor in results]
+        reached = [pair for pair in zip(results, towards, strict=True) if pair[0].requires_grad]
+        if not reached:
             return dict.fromkeys(floating)
-        towards = torch.randn(result.shape, dtype=result.dtype, generator=torch.Generator().manual_seed(1))
-        gradients = torch.autograd.grad((result * towards).sum(), list(floating.values()), allow_unused=True)
+        results, towards = map(list, zip(*reached, strict=True))
+        gradients = torch.autograd.grad(results, list(floating.values()), towards, allow_unused=True)
     return dict(zip(floating, gradients, strict=True))
+
+
+def _tensors(result: Any) -> list[Tensor]:
+    """The tensors among what a function returns, those inside tuples and lists included."""
+    if isinstance(result, tuple | list):
+        return [tensor for item in result for tensor in _tensors(item)]
+    return [result] if isinstance(result, Tensor) else []
 
 
 # Words.
@@ -484,7 +514,10 @@ def _where(case: str, inputs: Mapping[str, Any]) -> str:
 
 
 def _describe(value: object) -> str:
-    text = f"{value!r}"
+    try:
+        text = repr(value)
+    except Exception:  # a broken __repr__, or an integer with too many digits
+        return type(value).__name__
     return f"{type(value).__name__} {text}" if len(text) <= 30 else type(value).__name__
 
 
@@ -493,7 +526,12 @@ def _is_double(value: object) -> bool:
 
 
 def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return _plain(tensor.dtype)
+
+
+def _plain(kind: object) -> str:
+    """A dtype, layout or device in the word that readers know."""
+    return str(kind).removeprefix("torch.")
 
 
 def _share(where: Tensor) -> str:

@@ -99,12 +99,16 @@ def get(claim_id: str) -> Claim:
     """Return one claim of the book's ledger.
 
     Raises:
-        ValueError: No claim has this id; the message offers the nearest ones.
+        TypeError: ``claim_id`` is not a string.
+        ValueError: No claim has this id; the message offers the nearest.
     """
+    if not isinstance(claim_id, str):
+        raise TypeError(f"claim_id: must be a string such as 'A5', got {claim_id!r}")
     claims = {claim.id: claim for claim in load()}
     if claim_id not in claims:
-        near = difflib.get_close_matches(str(claim_id).upper(), claims, n=3) or list(claims)
-        raise ValueError(f"claim_id: the ledger has no claim {claim_id!r}; it has {', '.join(near)}")
+        near = difflib.get_close_matches(claim_id.upper(), claims, n=1)
+        there = f"the nearest is {near[0]}" if near else f"it has {len(claims)}: {', '.join(list(claims)[:3])}, ..."
+        raise ValueError(f"claim_id: the ledger has no claim {claim_id!r}; {there}")
     return claims[claim_id]
 
 
@@ -117,8 +121,11 @@ def parse(text: str, source: str = "claims.yml") -> tuple[Claim, ...]:
 
     Raises:
         LedgerError: The text is not valid YAML, or an entry is malformed.
+        TypeError: ``text`` is not a string.
         ModuleNotFoundError: PyYAML is not installed.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text: must be a ledger's text, got {type(text).__name__}")
     entries = _read_yaml(text, source)
     if not isinstance(entries, list) or not entries:
         raise LedgerError(f"{source}: a ledger is a list of claims, got {type(entries).__name__}")
@@ -171,7 +178,8 @@ def _problem(entry: dict[Any, Any]) -> str:
         if name not in names:
             return f"{name}: no such field; a claim has {', '.join(names)}"
         if not isinstance(value, str) or not value.strip():
-            return f"{name}: must be text, got {value!r}"
+            quotes = "; put it in quotes" if isinstance(value, bool | int | float) else ""  # as YAML reads true and 5
+            return f"{name}: must be text, got {value!r}{quotes}"
     for name in names[:-1]:
         if name not in entry:
             return f"{name}: is missing"

@@ -12,13 +12,17 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import ArrayLike, NDArray
 
 from . import style
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.ticker import NullFormatter, NullLocator
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(style.NEEDS_MATPLOTLIB, name="matplotlib") from error
 
 __all__ = ["attention_map", "bars", "curves", "heatmap", "log_log", "mask_grid", "saturation", "slope", "sweep"]
 
@@ -51,12 +55,17 @@ def attention_map(
         column_axis: What the columns are.
 
     Raises:
-        ValueError: Shapes and labels do not fit, or a weight lies outside 0 to 1.
+        TypeError: A label is not a string, or ``masked`` is not boolean.
+        ValueError: Shapes and labels do not fit, a weight lies outside 0 to 1, or all of them are nan.
     """
     maps = _matrices("weights", weights, rows, columns)
     for title, matrix in maps.items():
+        if np.isnan(matrix).all():
+            raise ValueError(f"weights must hold numbers{_of(title)}, got nan everywhere.")
         if np.any((matrix < -1e-6) | (matrix > 1 + 1e-6)):
-            raise ValueError(f"weights must lie between 0 and 1{_of(title)}, got {matrix.min():g} to {matrix.max():g}.")
+            raise ValueError(
+                f"weights must lie between 0 and 1{_of(title)}, got {np.nanmin(matrix):g} to {np.nanmax(matrix):g}."
+            )
     labels = _Labels(rows, columns, row_axis, column_axis)
     return _maps(maps, labels, masked, limits=(0, 1), colours=style.WEIGHTS, bar="weight")
 
@@ -85,6 +94,7 @@ def heatmap(
         signed: Whether numbers may be negative; if not, the colour bar begins at 0.
 
     Raises:
+        TypeError: A label is not a string, or ``masked`` is not boolean.
         ValueError: Shapes and labels do not fit, or a number is negative where ``signed`` is false.
     """
     maps = _matrices("values", values, rows, columns)
@@ -118,12 +128,11 @@ def mask_grid(
         column_axis: What the columns are.
 
     Raises:
-        TypeError: A mask is not boolean.
+        TypeError: A mask is not boolean, or a label is not a string.
         ValueError: Shapes and labels do not fit.
     """
     for panel in mask.values() if isinstance(mask, Mapping) else [mask]:
-        if np.asarray(panel).dtype != np.bool_:
-            raise TypeError(f"mask must be boolean, True = may attend, got {np.asarray(panel).dtype}.")
+        _boolean("mask", panel, "may attend")
     maps = _matrices("mask", mask, rows, columns)
     figure, axes = _map_axes(maps, _Labels(rows, columns, row_axis, column_axis), legend=True)
     for ax, allowed in zip(axes, maps.values(), strict=True):
@@ -160,8 +169,10 @@ def curves(
         ticks: Where x has its ticks; on a logarithmic axis, powers of two look best as themselves.
 
     Raises:
+        TypeError: ``panels`` is not a mapping.
         ValueError: A shape does not fit, the scale is unknown, or a logarithmic axis is given nothing above 0.
     """
+    _named("panels", panels)
     several = any(isinstance(panel, Mapping) for panel in panels.values())
     stacked: Mapping[str, Any] = panels if several else {y_axis: panels}
     figure, axes = _stack(len(stacked))
@@ -190,10 +201,12 @@ def log_log(
         ticks: Where x has its ticks.
 
     Raises:
-        ValueError: A shape does not fit, or a number is not above 0.
+        TypeError: ``series`` is not a mapping.
+        ValueError: A shape does not fit, a number is not above 0, or there is no slope to fit.
     """
+    _named("series", series)
     points = _vector("x", x)
-    named = {f"{name}: slope {slope(points, y):.2f}": y for name, y in series.items()}
+    named = {f"{name}: slope {_slope(points, y, name):.2f}": y for name, y in series.items()}
     looks = dict(zip(named, style.looks(list(series)), strict=True))
     figure, (ax,) = _stack(1)
     _draw_lines(ax, points, named, "log log", looks)
@@ -211,15 +224,21 @@ def slope(x: ArrayLike, y: ArrayLike) -> float:
         y: ``(n,)`` or ``(n_seeds, n)``, above 0; the median over the seeds is fitted.
 
     Raises:
-        ValueError: Fewer than two points, a shape that does not fit, or a number that is not above 0.
+        ValueError: Fewer than two different x, a shape that does not fit, or a number that is infinite or not above 0.
     """
-    points = _vector("x", x)
-    values = np.median(_seeds("y", y, len(points)), axis=0)
-    if len(points) < 2:
-        raise ValueError(f"x must have at least two points to fit a slope, got {len(points)}.")
-    if min(points.min(), values.min()) <= 0:
-        raise ValueError("x and y must be above 0 on logarithmic axes.")
-    return float(np.polyfit(np.log(points), np.log(values), 1)[0])
+    return _slope(_vector("x", x), y, "y")
+
+
+def _slope(x: Array, y: ArrayLike, name: str) -> float:
+    """The slope of a series of that name."""
+    seeds = _seeds(name, y, len(x))
+    for what, numbers in (("x", x), (name, seeds)):
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{what} must be finite to fit a slope, got {numbers[~np.isfinite(numbers)][0]}.")
+        _above_zero(what, numbers)
+    if np.ptp(x) == 0:
+        raise ValueError(f"x must have at least two points to fit a slope, and not all the same, got {x.tolist()}.")
+    return float(np.polyfit(np.log(x), np.log(np.median(seeds, axis=0)), 1)[0])
 
 
 def bars(
@@ -236,12 +255,17 @@ def bars(
         log: Whether the axis is logarithmic.
 
     Raises:
-        ValueError: A shape does not fit.
+        TypeError: ``series`` is not a mapping, or a group is not a string.
+        ValueError: A shape does not fit, or a logarithmic axis is given a number that is not above 0.
     """
+    _words("groups", groups)
+    _named("series", series)
     figure, (ax,) = _stack(1, height=0.7 + 0.32 * len(groups) * max(1, len(series)) + (0.3 if len(series) > 1 else 0))
     thickness = 0.8 / max(1, len(series))
     for index, ((name, numbers), look) in enumerate(zip(series.items(), style.looks(list(series)), strict=True)):
         seeds = _seeds(name, numbers, len(groups))
+        if log:
+            _above_zero(name, seeds)
         middle = np.median(seeds, axis=0)
         places = np.arange(len(groups)) + (index - (len(series) - 1) / 2) * thickness
         spread = np.abs(np.stack([seeds.min(0), seeds.max(0)]) - middle) if len(seeds) > 1 else None
@@ -284,27 +308,33 @@ def sweep(
         y_axis: What the output is.
 
     Raises:
+        TypeError: ``keys`` or ``values`` is not a mapping.
         ValueError: Shapes or names do not fit.
     """
+    _named("keys", keys)
+    if values is not None:
+        _named("values", values)
     points = _vector("positions", positions)
-    table = np.asarray(weights, dtype=np.float64)
+    table = _array(weights)
     if table.shape != (len(points), len(keys)):
         raise ValueError(f"weights must be (positions, keys), {(len(points), len(keys))}, got {table.shape}.")
     if values is not None and set(values) != set(keys):
         raise ValueError(f"values must have the names of the keys, {', '.join(keys)}, got {', '.join(values)}.")
-    output = _seeds("outputs", outputs, len(points))
+    output = _array(outputs)
+    if output.shape != points.shape:
+        raise ValueError(f"outputs must be one number for each position, {points.shape}, got {output.shape}.")
     figure, (top, bottom) = _stack(2)
     for (name, place), column, look in zip(keys.items(), table.T, style.looks(list(keys)), strict=True):
         top.plot(points, column, color=look.colour, linestyle=look.line)
         top.plot([place], [0], clip_on=False, zorder=5, **_mark(look))
         top.annotate(name, (place, np.interp(place, points, column)), (0, 4), color=look.colour, **_LABEL)
         if values is not None:
-            around = np.interp([place - np.ptp(points) / 12, place + np.ptp(points) / 12], points, output[0])
+            around = np.interp([place - np.ptp(points) / 12, place + np.ptp(points) / 12], points, output)
             beyond = 9 if values[name] >= around.mean() else -17  # on the side where the output does not pass
             bottom.plot([place], [values[name]], zorder=5, **_mark(look))
             bottom.annotate(f"value of {name}", (place, values[name]), (0, beyond), fontsize=9, **_LABEL)
     top.set(ylabel="weight", ylim=(0, 1.2), yticks=[0, 0.5, 1])
-    bottom.plot(points, output[0], color=style.NEUTRAL.colour, linewidth=2)
+    bottom.plot(points, output, color=style.NEUTRAL.colour, linewidth=2)
     bottom.set(ylabel=y_axis)
     bottom.margins(y=0.22)
     for ax in (top, bottom):  # they share x
@@ -330,8 +360,13 @@ def saturation(
         norm: The mean Frobenius norm of the Jacobian, as the third panel: the quantity that does not show it.
 
     Raises:
+        TypeError: ``saturated``, ``derivative`` or ``norm`` is not a mapping.
         ValueError: A shape does not fit, or a derivative is not above 0.
     """
+    _named("saturated", saturated)
+    _named("derivative", derivative)
+    if norm is not None:
+        _named("norm", norm)
     widths = _vector("d_k", d_k)
     figure, axes = _stack(2 if norm is None else 3)
     _draw_lines(axes[0], widths, saturated, "log x")
@@ -359,10 +394,12 @@ class _Labels:
 
 def _matrices(name: str, panels: Panels, rows: Sequence[str], columns: Sequence[str]) -> dict[str, Array]:
     """The panels by title, each as an array whose shape fits the labels; a single one has the title ``""``."""
+    _words("rows", rows)
+    _words("columns", columns)
     named = dict(panels) if isinstance(panels, Mapping) else {"": panels}
     if not named:
         raise ValueError(f"{name} must hold at least one map, got none.")
-    arrays = {title: np.asarray(panel, dtype=np.float64) for title, panel in named.items()}
+    arrays = {title: _array(panel) for title, panel in named.items()}
     for title, array in arrays.items():
         if array.shape != (len(rows), len(columns)):
             raise ValueError(
@@ -376,8 +413,46 @@ def _of(title: str) -> str:
     return f" (in {title!r})" if title else ""
 
 
+def _array(numbers: Any) -> Array:
+    """The numbers in float64; by way of float32 from bfloat16, which NumPy does not know."""
+    if str(getattr(numbers, "dtype", "")) == "torch.bfloat16":
+        numbers = numbers.float()
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def _boolean(name: str, mask: ArrayLike, meaning: str) -> NDArray[np.bool_]:
+    """The mask as an array, if it is boolean."""
+    array = np.asarray(mask)
+    if array.dtype != np.bool_:
+        raise TypeError(f"{name} must be boolean, True = {meaning}, got {array.dtype}.")
+    return array
+
+
+def _words(name: str, labels: Sequence[str]) -> None:
+    """Refuse labels that are not words, and none at all."""
+    if not len(labels):
+        raise ValueError(f"{name} must hold at least one label, got none.")
+    for label in labels:
+        if not isinstance(label, str):
+            raise TypeError(f"{name} must hold strings, got {type(label).__name__} {label!r}; use str().")
+
+
+def _named(name: str, given: object) -> None:
+    """Refuse what does not give its parts names."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} must map names to numbers, such as {{'a': [1, 2]}}, got {type(given).__name__}.")
+    if not given:
+        raise ValueError(f"{name} must hold at least one name, got none.")
+
+
+def _above_zero(name: str, numbers: Array) -> None:
+    """Refuse what a logarithmic axis cannot show; nan is a gap."""
+    if (numbers <= 0).any():
+        raise ValueError(f"{name} must be above 0 on a logarithmic axis, got {np.nanmin(numbers):g}.")
+
+
 def _vector(name: str, numbers: ArrayLike) -> Array:
-    array = np.asarray(numbers, dtype=np.float64)
+    array = _array(numbers)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name} must be a list of numbers, got the shape {array.shape}.")
     return array
@@ -385,7 +460,7 @@ def _vector(name: str, numbers: ArrayLike) -> Array:
 
 def _seeds(name: str, numbers: ArrayLike, length: int) -> Array:
     """``(n_seeds, n)``; a single run becomes one seed."""
-    array = np.atleast_2d(np.asarray(numbers, dtype=np.float64))
+    array = np.atleast_2d(_array(numbers))
     if array.ndim != 2 or array.shape[1] != length or not array.shape[0]:
         raise ValueError(f"{name} must be ({length},) or (seeds, {length}), got the shape {np.shape(numbers)}.")
     return array
@@ -432,7 +507,7 @@ def _maps(
 ) -> Figure:
     """Coloured grids side by side with one colour bar, masked cells hatched, numbers where they can be read."""
     shape = (len(labels.rows), len(labels.columns))
-    hidden = np.zeros(shape, bool) if masked is None else np.asarray(masked, dtype=bool)
+    hidden = np.zeros(shape, bool) if masked is None else _boolean("masked", masked, "left out")
     if hidden.shape != shape:
         raise ValueError(f"masked must have the shape of the map, {shape}, got {hidden.shape}.")
     figure, axes = _map_axes(maps, labels, legend=bool(hidden.any()))
@@ -507,13 +582,13 @@ def _draw_lines(
         raise ValueError(f"scale must be one of {', '.join(_SCALES)}, got {scale!r}.")
     x_scale, y_scale = _SCALES[scale]
     ax.set(xscale=x_scale, yscale=y_scale)
-    if x_scale == "log" and x.min() <= 0:
-        raise ValueError("x must be above 0 on a logarithmic axis.")
+    if x_scale == "log":
+        _above_zero("x", x)
     looks = looks or dict(zip(series, style.looks(list(series)), strict=True))
     for name, y in series.items():
         seeds = _seeds(name, y, len(x))
-        if y_scale == "log" and np.nanmin(seeds) <= 0:
-            raise ValueError(f"{name} must be above 0 on a logarithmic axis, got {np.nanmin(seeds):g}.")
+        if y_scale == "log":
+            _above_zero(name, seeds)
         look = looks[name]
         marker = look.marker if len(x) <= 20 else ""
         ax.plot(x, np.median(seeds, axis=0), color=look.colour, linestyle=look.line, marker=marker, label=name)

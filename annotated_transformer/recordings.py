@@ -80,6 +80,8 @@ def write(
         FileNotFoundError: No folder is given and there is no checkout, or the folder does not exist.
     """
     file_name = _file_name(name)
+    if not isinstance(seeds, Iterable):
+        raise TypeError(f"seeds must be a list of integers, got {seeds!r}.")
     recording = {
         "name": name,
         "settings": _plain(settings, "settings"),
@@ -89,6 +91,8 @@ def write(
     }
     validate(recording, name)
     path = (book_files.checkout() / "recordings" if folder is None else Path(folder)) / file_name
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"folder must exist, and there is no {path.parent}.")
     beside = path.with_name(f".{file_name}.{os.getpid()}")
     try:
         beside.write_text(_layout(recording) + "\n", encoding="utf-8", newline="\n")

@@ -130,7 +130,7 @@ def claim(claim_id: str) -> ClaimBox:
         claim_id: Such as ``"A5"``.
 
     Raises:
-        ValueError: The ledger has no such claim; the message names the nearest ids.
+        ValueError: The ledger has no such claim; the message names the nearest.
     """
     return ClaimBox(claims.get(claim_id))
 
@@ -144,7 +144,7 @@ _INLINE = re.compile(
     | (?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)
     | \$(?P<math>[^\s$](?:[^$]*[^\s$\\])?)\$
     | \[(?P<text>[^\]]+)\]\((?P<address>[^)\s]+)\)
-    | \*\*(?P<strong>\S(?:.*?\S)?)\*\*
+    | \*\*(?P<strong>\S(?:.*?\S)??)\*\*
     | \*(?P<em>[^\s*](?:[^*]*[^\s*])?)\*
     """,
     re.VERBOSE | re.DOTALL,

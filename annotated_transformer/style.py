@@ -22,6 +22,7 @@ __all__ = [
     "KEY",
     "MASKED",
     "MASK_HATCH",
+    "NEEDS_MATPLOTLIB",
     "NEUTRAL",
     "QUERY",
     "ROLES",
@@ -99,6 +100,9 @@ SHOWN_DPI = 100
 DPI = 160
 """Pixels for an inch in the image itself; more than are shown, for dense screens."""
 
+NEEDS_MATPLOTLIB = 'figures need Matplotlib: pip install "matplotlib>=3.8"'
+"""What an error says where Matplotlib is not installed."""
+
 _SETTINGS = {
     "figure.figsize": (WIDTH, 3.4),
     "figure.dpi": SHOWN_DPI,
@@ -156,7 +160,10 @@ def use() -> None:
     Raises:
         ModuleNotFoundError: Matplotlib is not installed.
     """
-    import matplotlib
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(NEEDS_MATPLOTLIB, name="matplotlib") from error
 
     settings: Any = matplotlib.rcParams  # newer type stubs want every key spelled out
     settings.update(_SETTINGS)

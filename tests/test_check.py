@@ -5,6 +5,7 @@ Every wrong function below is written out as a reader would write it, not put to
 
 import math
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -240,6 +241,16 @@ class Broken(torch.autograd.Function):
         raise RuntimeError("broken")
 
 
+class Unspeakable:
+    def __eq__(self, other):
+        raise RuntimeError("no")
+
+    __hash__ = None
+
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
 def test_the_report_says_where_it_was_seen_and_where_else():
     lines = check.attention(ignored).lines
     assert lines[0] == "attention: 4 of 8 cases agree."
@@ -395,6 +406,44 @@ class TestEqual:
         assert not check.equal(lambda x: [x, 2 * x], lambda x: (x, x + x), cases).ok
         assert not check.equal(lambda x: (x,), lambda x: (x, x + x), cases).ok
 
+    def test_gradients_of_several_tensors(self):
+        cases = {"x": {"x": torch.ones(3, dtype=torch.float64)}}
+
+        def expected(x):
+            return x, (2 * x, 3)
+
+        assert check.equal(lambda x: (x, (x + x, 3)), expected, cases, gradients=True).ok
+        report = check.equal(lambda x: (x, (2 * x.detach(), 3)), expected, cases, gradients=True)
+        assert "The gradient for x has other values." in report.lines
+        assert check.equal(lambda x: 3, lambda x: 3, cases, gradients=True).ok
+
+    @pytest.mark.parametrize(
+        ("function", "message"),
+        [
+            (lambda x: x.to_sparse(), "Its result is sparse_coo; strided is expected."),
+            (lambda x: x.to("meta"), "Its result is meta; cpu is expected."),
+            (lambda x: sys.exit("enough"), "It raised SystemExit: enough"),
+        ],
+    )
+    def test_odd_results_are_told(self, function, message):
+        assert message in check.equal(function, lambda x: x, {"x": {"x": torch.ones(2)}}).lines
+
+    def test_what_cannot_be_compared_is_told(self):
+        for result in (10**400, 10**5000, Unspeakable()):
+            report = check.equal(lambda result=result: result, lambda: 1.0, {"none": {}})
+            assert report.lines[1].startswith("It returns ")
+        report = check.equal(Unspeakable, Unspeakable, {"none": {}})
+        assert "It returns Unspeakable, which cannot be compared: RuntimeError." in report.lines
+
+    def test_an_exit_in_the_backward_pass_is_told(self):
+        class Exits(Broken):
+            @staticmethod
+            def backward(ctx, gradient):
+                raise SystemExit
+
+        report = check.equal(Exits.apply, lambda x: x, {"x": {"x": torch.ones(2)}}, gradients=True)
+        assert "Its backward pass raised SystemExit: " in report.lines
+
     def test_lists_that_are_changed_are_noticed(self):
         report = check.equal(lambda x: x.sort() or x, sorted, {"list": {"x": [2, 1]}})
         assert "It changes its input x in place." in report.lines
@@ -422,20 +471,37 @@ class TestEqual:
 
 
 class TestThatAndNumber:
-    @pytest.mark.parametrize("condition", [True, 1, np.True_, torch.tensor([True, True]), np.array([1, 2])])
+    @pytest.mark.parametrize("condition", [True, np.True_, torch.tensor([True, True]), np.array([[True], [True]])])
     def test_what_holds(self, condition):
         report = check.that("the weights sum to 1", condition, "look at the axis")
         assert report
         assert repr(report) == "✓ the weights sum to 1"
 
-    @pytest.mark.parametrize("condition", [False, None, torch.tensor([True, False]), np.array([[0], [1]])])
+    @pytest.mark.parametrize(
+        "condition",
+        [False, np.False_, torch.tensor([True, False]), np.array([[False], [True]]),
+         torch.ones(0, dtype=torch.bool), np.ones((2, 0), bool)],
+    )  # fmt: skip
     def test_what_does_not(self, condition):
         report = check.that("the weights sum to 1", condition, "look at the axis")
         assert not report
         assert repr(report) == "✗ not yet: the weights sum to 1\n  look at the axis"
         assert repr(check.that("it holds", condition)) == "✗ not yet: it holds"
 
-    @pytest.mark.parametrize("answer", [64, 64.0, torch.tensor(64), np.float32(64), 64 * (1 + 1e-9)])
+    @pytest.mark.parametrize(
+        "condition",
+        [[False], "False", None, 1, math.nan, lambda: False, np.bool_, torch.ones(2), np.ones(2),
+         torch.ones(2, dtype=torch.bfloat16, requires_grad=True)],
+    )  # fmt: skip
+    def test_what_has_no_truth_of_its_own(self, condition):
+        with pytest.raises(TypeError, match="condition must be a boolean, or a tensor or array of them, got "):
+            check.that("it holds", condition)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [64, 64.0, torch.tensor(64), np.float32(64), 64 * (1 + 1e-9), np.array([64.0]), torch.tensor([[64]]),
+         torch.tensor([64.0], requires_grad=True)],
+    )  # fmt: skip
     def test_the_right_number(self, answer):
         assert repr(check.number(answer, 64)) == "✓ that is the number."
 
@@ -443,11 +509,13 @@ class TestThatAndNumber:
         report = check.number(512, 64, mistakes={"that is d_model.": 512.0})
         assert repr(report) == "✗ 512 is not the number.\n  It looks like this: that is d_model."
         assert "64" not in repr(check.number(3, 64))
+        assert check.number(0.123456789, 1).lines == ("0.123456789 is not the number.",)
+        assert "too large" in repr(check.number(10**400, 64))
         assert not check.number(math.nan, 64)
         assert not check.number(64.01, 64)
         assert check.number(64.01, 64, tolerance=1e-3)
         assert check.number(0, 0)
 
-    @pytest.mark.parametrize("answer", ["x", None, [1, 2], torch.ones(2), lambda: 64])
+    @pytest.mark.parametrize("answer", ["x", None, [1, 2], torch.ones(2), np.ones(2), lambda: 64])
     def test_what_is_no_number(self, answer):
         assert check.number(answer, 64).lines[0].startswith("a number is asked for, got ")

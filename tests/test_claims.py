@@ -37,12 +37,13 @@ def problems(ledger, notebooks):
     found = []
     for kind, places in (("box", boxes), ("cell tagged for", cells)):
         for chapter, number, name in places:
+            what = f"{chapter}, {place(notebooks[chapter], number)}: a {kind} {name}"
             if name not in known:
-                found.append(f"{chapter}, cell {number}: a {kind} {name}, which the ledger does not have")
+                found.append(f"{what}, which the ledger does not have")
             elif chapter != known[name].chapter:
-                found.append(f"{chapter}, cell {number}: a {kind} {name}, whose home is {known[name].chapter}")
+                found.append(f"{what}, whose home is {known[name].chapter}")
             elif not known[name].decided:
-                found.append(f"{chapter}, cell {number}: a {kind} {name}, which is pending in the ledger")
+                found.append(f"{what}, which is pending in the ledger")
     for claim in ledger:
         if claim.decided and claim.chapter not in notebooks:
             found.append(f"{claim.id}: decided, but there is no chapter {claim.chapter}")
@@ -58,20 +59,30 @@ def disagreements(claim, notebook):
     own = [number for number, name in boxes if name == claim.id]
     evidence = [number for number, name in tagged_cells(notebook) if name == claim.id]
     if len(own) != 1:
-        yield f"{claim.id}: {len(own)} boxes in {claim.chapter}, there must be one"
+        yield (
+            f"{claim.id}: {len(own)} boxes in {claim.chapter}, there must be one: "
+            f'a cell show.claim("{claim.id}") and nothing else, tagged remove-input'
+        )
     if not evidence:
-        yield f"{claim.id}: no cell tagged {claim.tag} in {claim.chapter}"
+        yield f"{claim.id}: no cell tagged {claim.tag} in {claim.chapter}; it needs an assert that can fail"
     for number in evidence:
         if not asserts_something(source(cells[number])):
-            yield f"{claim.id}: {claim.chapter}, cell {number} asserts nothing that was computed"
+            where = f"{claim.chapter}, {place(notebook, number)}"
+            yield f"{claim.id}: {where} asserts nothing that was computed; it needs an assert that can fail"
     for number in own:
+        box = f"{claim.id}: the box in {claim.chapter}, {place(notebook, number)}"
         following = [other for other, _ in boxes if other > number] or [len(cells)]
         if not any(number < other < following[0] for other in evidence):
-            yield f"{claim.id}: the box in {claim.chapter}, cell {number} is not followed by its evidence"
+            yield f"{box} is not followed by its evidence, a cell tagged {claim.tag}"
         if "remove-input" not in tags(cells[number]):
-            yield f"{claim.id}: the box in {claim.chapter}, cell {number} lacks the tag remove-input"
+            yield f"{box} lacks the tag remove-input"
         if stored_box(cells[number]) != fresh_box(claim):
-            yield f"{claim.id}: the box in {claim.chapter}, cell {number} does not show what the ledger says now"
+            yield f"{box} does not show what the ledger says now: make notebooks NB=book/{claim.chapter}.ipynb"
+
+
+def place(notebook, number):
+    """A cell by its number and its id."""
+    return f"cell {number} ({notebook['cells'][number].get('id', 'no id')})"
 
 
 def boxes_in(notebook):
@@ -190,7 +201,13 @@ def box(claim, **changes):
 
 
 def code(text, *tags):
-    return {"cell_type": "code", "source": text.splitlines(keepends=True), "metadata": {"tags": [*tags]}, "outputs": []}
+    return {
+        "cell_type": "code",
+        "id": "".join(tags) or "code",
+        "source": text.splitlines(keepends=True),
+        "metadata": {"tags": [*tags]},
+        "outputs": [],
+    }
 
 
 def notebook(*cells):
@@ -208,15 +225,15 @@ def test_a_chapter_in_order_has_no_problems():
     ("chapters", "message"),
     [
         ({}, "A1: decided, but there is no chapter home"),
-        ({"home": notebook(EVIDENCE)}, "A1: 0 boxes"),
+        ({"home": notebook(EVIDENCE)}, 'A1: 0 boxes in home, there must be one: a cell show.claim("A1") and nothing'),
         ({"home": notebook(box(DECIDED), EVIDENCE, box(DECIDED), EVIDENCE)}, "A1: 2 boxes"),
         ({"home": notebook(box(DECIDED))}, "A1: no cell tagged claim-A1"),
-        ({"home": notebook(box(DECIDED), code("total = 1", "claim-A1"))}, "asserts nothing"),
+        ({"home": notebook(box(DECIDED), code("total = 1", "claim-A1"))}, "an assert that can fail"),
         ({"home": notebook(box(DECIDED), code("assert True", "claim-A1"))}, "asserts nothing"),
         ({"home": notebook(box(DECIDED), EVIDENCE, code("assert True", "claim-A1"))}, "asserts nothing"),
         ({"home": notebook(EVIDENCE, box(DECIDED))}, "not followed by its evidence"),
         ({"home": notebook(box(DECIDED, metadata={}), EVIDENCE)}, "lacks the tag remove-input"),
-        ({"home": notebook(box(DECIDED, outputs=[]), EVIDENCE)}, "does not show what the ledger says now"),
+        ({"home": notebook(box(DECIDED, outputs=[]), EVIDENCE)}, "says now: make notebooks NB=book/home.ipynb"),
         ({"home": notebook(box(DECIDED), EVIDENCE, box(PENDING))}, "a box A2, which is pending"),
         ({"home": notebook(box(DECIDED), EVIDENCE, code("assert x", "claim-A2"))}, "tagged for A2, which is pending"),
         ({"home": notebook(box(DECIDED), EVIDENCE, code("show.claim('A9')"))}, "a box A9, which the ledger does not"),
@@ -240,8 +257,8 @@ def test_a_box_that_is_out_of_date_is_found(change):
 def test_evidence_behind_another_box_is_found():
     other = dataclasses.replace(DECIDED, id="A3")
     cells = box(DECIDED), box(other), EVIDENCE, code("assert total", "claim-A3")
-    assert "A1: the box in home, cell 1 is not followed by its evidence" in problems(
-        [DECIDED, other], {"home": notebook(*cells)}
+    assert "A1: the box in home, cell 1 (remove-input) is not followed by its evidence, a cell tagged claim-A1" in (
+        problems([DECIDED, other], {"home": notebook(*cells)})
     )
 
 
@@ -290,12 +307,12 @@ def test_a_pending_claim_is_not_decided():
     ("changes", "message"),
     [
         ({"id": "5"}, r"entry 1 \(5\): id: must be a capital letter and a number, such as A5, got '5'"),
-        ({"id": 5}, r"entry 1: id: must be text, got 5"),
+        ({"id": 5}, r"entry 1: id: must be text, got 5; put it in quotes$"),
         ({"chapter": "book/faq norms"}, r"entry 1 \(A1\): chapter: must be a path below book/"),
         ({"chapter": "faq/norms.ipynb"}, r"entry 1 \(A1\): chapter: must be a path below book/"),
         ({"origin": "hearsay"}, r"entry 1 \(A1\): origin: must be one of notes, paper, folklore, got 'hearsay'"),
-        ({"says": " "}, r"entry 1 \(A1\): says: must be text, got ' '"),
-        ({"says": True}, r"entry 1 \(A1\): says: must be text, got True"),
+        ({"says": " "}, r"entry 1 \(A1\): says: must be text, got ' '$"),
+        ({"verdict": True}, r"entry 1 \(A1\): verdict: must be text, got True; put it in quotes$"),
         ({"verdict": "true"}, r"entry 1 \(A1\): verdict: must be one of pending, holds, .*, got 'true'"),
         ({"verdict": "holds"}, r"entry 1 \(A1\): answer: is missing; the verdict 'holds' needs one"),
         ({"answer": "Yes."}, r"entry 1 \(A1\): answer: a pending claim has none"),
@@ -331,6 +348,11 @@ def test_a_malformed_ledger_is_refused(text, message):
         claims.parse(text)
 
 
+def test_only_a_text_is_parsed():
+    with pytest.raises(TypeError, match="text: must be a ledger's text, got int"):
+        claims.parse(5)
+
+
 def test_load_reads_the_given_file(tmp_path):
     path = tmp_path / "claims.yml"
     path.write_text(ledger_text(ENTRY), encoding="utf-8")
@@ -344,10 +366,12 @@ def test_load_reads_the_given_file(tmp_path):
 
 def test_get_finds_a_claim_or_offers_near_ones():
     assert claims.get("A6").chapter == "3-2-1-attention"
-    with pytest.raises(ValueError, match=r"claim_id: the ledger has no claim 'a6'; it has A6"):
+    with pytest.raises(ValueError, match=r"claim_id: the ledger has no claim 'a6'; the nearest is A6$"):
         claims.get("a6")
-    with pytest.raises(ValueError, match=r"the ledger has no claim 'nothing'; it has F1, F2"):
+    with pytest.raises(ValueError, match=rf"no claim 'nothing'; it has {len(claims.load())}: F1, F2, \S+, \.\.\.$"):
         claims.get("nothing")
+    with pytest.raises(TypeError, match=r"claim_id: must be a string such as 'A5', got \['A5'\]"):
+        claims.get(["A5"])
 
 
 def test_without_pyyaml_the_error_says_what_to_install(monkeypatch):

@@ -80,6 +80,20 @@ def test_a_half_made_one_is_made_anew(machine, step, capsys):
     assert machine.make() == (0, [])
 
 
+def test_an_interrupted_one_is_made_anew(machine, monkeypatch, capsys):
+    def interrupt(command, stdout):
+        machine.run(command, stdout)
+        if machine.steps[-1] == "install":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(environment, "run", interrupt)
+        status, _ = machine.make()
+    assert status == 130
+    assert capsys.readouterr().err == "Interrupted. The next run begins anew.\n"
+    assert machine.make() == (0, ANEW)
+
+
 def test_one_whose_python_is_broken_is_made_anew(machine):
     machine.make()
     machine.version = ""

@@ -142,6 +142,24 @@ class TestMaps:
             figures.heatmap({}, ROWS, COLUMNS)
         with pytest.raises(TypeError, match=r"mask must be boolean.*int64"):
             figures.mask_grid(np.ones((5, 5), int), ROWS, ROWS)
+        with pytest.raises(TypeError, match=r"masked must be boolean, True = left out, got float64"):
+            figures.attention_map(weights(5, 5), ROWS, ROWS, masked=FUTURE * 1.0)
+        with pytest.raises(ValueError, match="weights must hold numbers, got nan everywhere"):
+            figures.attention_map([[np.nan, np.nan]], ["q"], ["a", "b"])
+        with pytest.raises(TypeError, match="columns must hold strings, got int 0"):
+            figures.attention_map(weights(), ROWS, range(3))
+        with pytest.raises(ValueError, match="rows must hold at least one label"):
+            figures.heatmap(np.ones((0, 3)), [], COLUMNS)
+
+    def test_a_weight_may_be_nan(self):
+        texts = figures.attention_map([[np.nan, 1.0]], ["q"], ["a", "b"]).axes[0].texts
+        assert [text.get_text() for text in texts] == ["1.00"]
+
+    def test_bfloat16(self):
+        given = weights().bfloat16()
+        image = figures.attention_map(given, ROWS, COLUMNS).axes[0].images[0]
+        assert np.array_equal(image.get_array(), given.float().numpy())
+        assert figures.slope(torch.arange(1, 5).bfloat16(), torch.arange(1, 5).bfloat16()) == pytest.approx(1)
 
 
 class TestLines:
@@ -220,8 +238,22 @@ class TestLines:
             figures.curves(self.X - 2, {"a": self.X}, x_axis="n", scale="log x")
         with pytest.raises(ValueError, match="x must be a list of numbers"):
             figures.curves(3.0, {"a": [1]}, x_axis="n")
-        with pytest.raises(ValueError, match="at least two points"):
-            figures.slope([1.0], [1.0])
+        for x in ([1.0], [2.0, 2.0]):
+            with pytest.raises(
+                ValueError, match="x must have at least two points to fit a slope, and not all the same"
+            ):
+                figures.slope(x, x)
+        with pytest.raises(ValueError, match="x must be finite to fit a slope, got inf"):
+            figures.slope([1, np.inf], [1, 2])
+        with pytest.raises(ValueError, match="y must be finite to fit a slope, got nan"):
+            figures.slope([1, 2], [1, np.nan])
+        with pytest.raises(ValueError, match="time must be finite to fit a slope, got nan"):
+            figures.log_log([1, 2], {"time": [1, np.nan]}, x_axis="x", y_axis="y")
+        for draw in (figures.curves, figures.log_log):
+            with pytest.raises(TypeError, match=r"must map names to numbers, such as \{'a': \[1, 2\]\}, got list"):
+                draw(self.X, [self.X], x_axis="n", y_axis="y")
+        with pytest.raises(ValueError, match="panels must hold at least one name"):
+            figures.curves(self.X, {}, x_axis="n")
         with pytest.raises(ValueError, match="at most 5 series"):
             figures.curves(self.X, dict.fromkeys("abcdef", self.X), x_axis="n")
 
@@ -251,6 +283,12 @@ class TestBars:
     def test_bad_input(self):
         with pytest.raises(ValueError, match=r"a must be \(2,\)"):
             figures.bars(["g", "h"], {"a": [1]}, axis="x")
+        with pytest.raises(ValueError, match="a must be above 0 on a logarithmic axis, got 0"):
+            figures.bars(["g", "h"], {"a": [1, 0]}, axis="x", log=True)
+        with pytest.raises(TypeError, match="groups must hold strings, got int 1"):
+            figures.bars([1], {"a": [1]}, axis="x")
+        with pytest.raises(TypeError, match="series must map names to numbers"):
+            figures.bars(["g"], [[1]], axis="x")
 
 
 POSITIONS = np.linspace(0, 2, 21)
@@ -297,8 +335,13 @@ class TestSweep:
             self.made(weights=np.ones((3, 21)))
         with pytest.raises(ValueError, match="values must have the names of the keys"):
             self.made(values={"I": 1.0})
-        with pytest.raises(ValueError, match="outputs must be"):
-            self.made(outputs=[1.0])
+        for outputs in ([1.0], np.ones((2, 21))):
+            with pytest.raises(ValueError, match=r"outputs must be one number for each position, \(21,\), got \("):
+                self.made(outputs=outputs)
+        with pytest.raises(TypeError, match="keys must map names to numbers"):
+            self.made(keys=[0.0, 1.0, 2.0])
+        with pytest.raises(TypeError, match="values must map names to numbers"):
+            self.made(values=[0.0, 1.0, 2.0])
 
 
 class TestSaturation:
@@ -321,6 +364,12 @@ class TestSaturation:
     def test_a_derivative_of_zero_cannot_be_drawn(self):
         with pytest.raises(ValueError, match="with must be above 0"):
             figures.saturation(self.D_K, {"with": [0, 0, 0]}, {"with": [0, 0, 0]})
+
+    def test_each_panel_names_its_variants(self):
+        same = {"with": [0.1, 0.2, 0.3]}
+        for name, given in (("saturated", ([], same)), ("derivative", (same, [])), ("norm", (same, same, []))):
+            with pytest.raises(TypeError, match=f"{name} must map names to numbers"):
+                figures.saturation(self.D_K, *given)
 
 
 X = 2.0 ** np.arange(1, 6)

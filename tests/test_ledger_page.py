@@ -31,8 +31,9 @@ DRAWING = """<svg xmlns="http://www.w3.org/2000/svg">
 <a class="attention" data-chapters="faq/norms 3-2-1-attention"><rect/><text>Multi-Head</text><text>Attention</text></a>
 <a class="norm" data-chapters="3-1-norms"><rect/><text>Add &amp; Norm</text></a>
 </svg>"""
+BOX = "\n(claim-a1)=\nText."  # a label, as book_site.py makes one of every box
 CHAPTER = {
-    "cells": [{"cell_type": "markdown", "id": "title", "metadata": {}, "source": ["# Attention, *really*\n", "Text."]}],
+    "cells": [{"cell_type": "markdown", "id": "title", "metadata": {}, "source": ["# Attention, *really*\n", BOX]}],
     "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     "nbformat": 4,
     "nbformat_minor": 5,
@@ -131,6 +132,12 @@ def test_the_page_follows_when_a_chapter_goes_and_when_the_ledger_changes(tmp_pa
     assert not page.svg.find("a")
     page, _ = build(tmp_path, chapter=None, claims=CLAIMS[:1])
     assert not page.find(id="ledger-n1")
+
+
+def test_a_decided_claim_without_a_box_is_a_warning(tmp_path):
+    chapter = json.loads(json.dumps(CHAPTER).replace("claim-a1", "claim-a2"))
+    _, complaints = build(tmp_path, chapter=chapter)
+    assert "WARNING: claim A1 is decided, but book/3-2-1-attention has no box for it" in complaints
 
 
 @pytest.mark.parametrize(

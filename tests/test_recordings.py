@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,11 @@ def test_seeds_must_be_integers(tmp_path, seeds):
         write(tmp_path, seeds=seeds)
 
 
+def test_seeds_must_be_a_list(tmp_path):
+    with pytest.raises(TypeError, match="seeds must be a list of integers, got 3"):
+        write(tmp_path, seeds=3)
+
+
 def test_no_results_is_no_recording(tmp_path):
     with pytest.raises(ValueError, match="results must not be empty"):
         write(tmp_path, results={})
@@ -130,7 +136,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_does_not_exist(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=re.escape(f"folder must exist, and there is no {tmp_path / 'none'}.")):
         write(tmp_path / "none")
 
 

@@ -275,6 +275,7 @@ class TestClaim:
         ("`` a`b ``", "<code>a`b</code>"),
         ("`*x* $y$ <b>`", "<code>*x* $y$ &lt;b&gt;</code>"),
         ("*em* and **strong**", "<em>em</em> and <strong>strong</strong>"),
+        ("**n** queries and **d** keys", "<strong>n</strong> queries and <strong>d</strong> keys"),
         ("**a *b* c**", "<strong>a <em>b</em> c</strong>"),
         ("2 * 3 * 4", "2 * 3 * 4"),
         ("$a < b_*c*$", r'<span class="math notranslate nohighlight">\(a &lt; b_*c*\)</span>'),

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
@@ -19,6 +20,8 @@ from xml.etree import ElementTree
 
 import pytest
 from site_server import ROOT, SITE, SUBFOLDER, site_address
+
+from tools import build_site
 
 bs4 = pytest.importorskip("bs4", reason="beautifulsoup4 is not installed")
 BUILT = (SITE / "index.html").exists()
@@ -358,7 +361,7 @@ class SmallBook:
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
     def notebook(self, name: str, repository: str) -> None:
@@ -474,6 +477,59 @@ def test_a_site_without_an_address_and_a_build_that_fails_twice(small_book: Smal
     assert done.stdout.strip() == f"The book is up to date: {small_book.site / 'index.html'}"
     small_book.write("_templates/layout.html", (ROOT / "_templates/layout.html").read_text() + "{# changed #}")
     assert "The book is built" in small_book.build().stdout
+
+
+def test_a_notebook_that_no_table_of_contents_names_stops_the_build(small_book: SmallBook) -> None:
+    small_book.notebook("forgotten", "")
+    small_book.notebook(".ipynb_checkpoints/bare-checkpoint", "")
+    done = small_book.build()
+    assert done.returncode == 1
+    assert done.stderr == "add to _toc.yml: book/forgotten\nThe book was not built: see above.\n"
+
+
+def test_every_notebook_is_in_the_table_of_contents() -> None:
+    missing = build_site.unlisted()
+    assert not missing, f"add to _toc.yml: {', '.join(missing)}"
+
+
+def test_a_warning_about_a_notebook_names_the_cell(small_book: SmallBook) -> None:
+    path = small_book.folder / "book/bare.ipynb"
+    path.write_text(path.read_text(encoding="utf-8").replace("one claim.", "one [](#claim-x9)."), encoding="utf-8")
+    done = small_book.build()
+    assert done.returncode == 1
+    assert "book/bare.ipynb, cell 1, line 3: WARNING: " in done.stderr
+
+
+def _jupyter_book_that(monkeypatch: pytest.MonkeyPatch, does: Callable[[], None]) -> None:
+    """Puts something in the place of Jupyter Book, for a build in this process."""
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        does()
+        return subprocess.CompletedProcess(command, 1, "Traceback:\nModuleNotFoundError: No module named 'sphinx'\n")
+
+    monkeypatch.setattr(build_site.subprocess, "run", run)
+
+
+def test_a_damaged_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _jupyter_book_that(monkeypatch, lambda: None)
+    assert build_site.build().endswith("No module named 'sphinx'\nDelete .venv and run the same again.")
+
+
+def test_an_interrupted_build_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        build_site.BUILD.mkdir()
+        raise KeyboardInterrupt
+
+    for name, path in (("BUILD", "_build"), ("INDEX", "_build/html/index.html"), ("STAMP", "_build/built-from")):
+        monkeypatch.setattr(build_site, name, tmp_path / path)
+    monkeypatch.setattr(build_site, "fingerprint", lambda: "")
+    monkeypatch.setattr(sys, "argv", ["build_site.py"])
+    _jupyter_book_that(monkeypatch, interrupt)
+    assert build_site.main() == 130
+    assert capsys.readouterr() == ("", "Interrupted. The next run begins anew.\n")
+    assert not build_site.BUILD.exists()
 
 
 def test_a_wrong_address_stops_the_build(small_book: SmallBook) -> None:

@@ -118,6 +118,14 @@ def test_a_notebook_gets_the_same_bytes_and_a_width(monkeypatch, tmp_path):
     assert metadata["image/png"] == {"width": 560}
 
 
+@pytest.mark.parametrize("line", ["from annotated_transformer import figures", "style.use()"])
+def test_without_matplotlib_the_error_says_what_to_install(line):
+    program = f"import sys; sys.modules['matplotlib'] = None; from annotated_transformer import style; {line}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == 'ModuleNotFoundError: figures need Matplotlib: pip install "matplotlib>=3.8"'
+
+
 def test_matplotlib_is_loaded_only_when_a_figure_is_drawn():
     modules = ", ".join(f"annotated_transformer.{name}" for name in ("style", "show", "recordings", "check", "claims"))
     code = f"import sys, {modules}; sys.exit('matplotlib' in sys.modules or 'IPython' in sys.modules)"

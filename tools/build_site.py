@@ -29,10 +29,19 @@ NOT_IN_THE_SITE = {"_build", "__pycache__", "node_modules", "tests", "benchmarks
 
 
 def main() -> int:
-    """Build the site and say in one line where it is; return the exit code."""
+    """Build the site unless someone interrupts; return the exit code."""
     parser = argparse.ArgumentParser(description="Build the book's site into _build/html.")
     parser.add_argument("--force", action="store_true", help="build even when nothing has changed")
     force = parser.parse_args().force
+    try:
+        return bring_up_to_date(force)
+    except KeyboardInterrupt:
+        print("Interrupted. The next run begins anew.", file=sys.stderr)
+        return 130
+
+
+def bring_up_to_date(force: bool) -> int:
+    """Build the site and say in one line where it is; return the exit code."""
     try:
         state = fingerprint()
     except ValueError as error:
@@ -58,7 +67,9 @@ def main() -> int:
 
 
 def build() -> str:
-    """Run Jupyter Book; return what it complained about, the empty string if nothing."""
+    """Run Jupyter Book; return what is wrong with the book, the empty string if nothing."""
+    if missing := unlisted():
+        return "\n".join(f"add to _toc.yml: {page}" for page in missing)
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command += ["build", str(ROOT), "-W", "-n", "--keep-going", "-q"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -70,8 +81,26 @@ def build() -> str:
     output = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).replace(f"{ROOT}{os.sep}", "")
     warnings = [line for line in output.splitlines() if "WARNING:" in line or "ERROR:" in line]
     if warnings:
-        return "\n".join(dict.fromkeys(warnings))
-    return output.split("\nThe above exception was the direct cause")[0].strip()
+        return "\n".join(map(with_cell, dict.fromkeys(warnings)))
+    failure = output.split("\nThe above exception was the direct cause")[0].strip()
+    if failure.splitlines()[-1:] and failure.splitlines()[-1].startswith("ModuleNotFoundError"):
+        failure += "\nDelete .venv and run the same again."
+    return failure
+
+
+def unlisted() -> list[str]:
+    """Return the notebooks under book/ that the table of contents does not name, and Jupyter Book would pass over."""
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    named = re.findall(r"^[- ]*(?:root|file): *(\S+)", toc, re.MULTILINE)
+    pages = [path.relative_to(ROOT).with_suffix("") for path in inputs(ROOT / "book") if path.suffix == ".ipynb"]
+    return [page.as_posix() for page in pages if page.as_posix() not in named]
+
+
+def with_cell(warning: str) -> str:
+    """Return a warning with the place in a notebook in words: MyST-NB counts 10,000 lines a cell, and from 2 on."""
+    return re.sub(
+        r"(\.ipynb):(\d+)(\d{4})\b", lambda found: f"{found[1]}, cell {found[2]}, line {int(found[3]) - 1}", warning
+    )
 
 
 def remove_build() -> None:

@@ -22,11 +22,19 @@ OLDEST = (3, 10)
 
 
 def main() -> int:
-    """Brings .venv to what pyproject.toml and constraints.txt ask for; returns the exit status."""
+    """Does what the command line asks unless someone interrupts; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chosen", action="store_true", help="use the very Python that runs this, not .venv's own")
     chosen = parser.parse_args().chosen
+    try:
+        return bring_up_to_date(chosen)
+    except KeyboardInterrupt:
+        print("Interrupted. The next run begins anew.", file=sys.stderr)
+        return 130
 
+
+def bring_up_to_date(chosen: bool) -> int:
+    """Brings .venv to what pyproject.toml and constraints.txt ask for; returns the exit status."""
     there = installed_version()
     mine = "{}.{}".format(*sys.version_info)
     if there and READY.is_file() and READY.read_text() == wanted() and not (chosen and there != mine):

@@ -21,12 +21,15 @@ import multiprocessing
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +79,7 @@ if importlib.util.find_spec("annotated_transformer") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", package], check=True)
     importlib.invalidate_caches()"""
 _GUARD_ADDRESS = re.compile(r'^REPOSITORY = "([^"\n]*)"$', re.MULTILINE)
-_ADDRESS = re.compile(r"https://[\w.-]+(?::\d+)?(?:/[\w.~-]+)+")
+_ADDRESS = re.compile(r"https://[\w.-]+(?::\d+)?(?:/[\w.~-]+){2,}")
 
 # Two renderings of one figure may differ by a hair from one version of a library to the next.
 PIXEL_TOLERANCE = 16  # of 255, in any channel
@@ -502,12 +505,31 @@ def _run_all(paths: list[Path], jobs: int, timeout: int) -> bool:
     paths = sorted(paths, key=lambda path: -path.stat().st_size)  # the long ones first
     spawn = multiprocessing.get_context("spawn")
     good = True
-    with ProcessPoolExecutor(min(jobs, len(paths)), mp_context=spawn) as pool:
+    with _matplotlib(), ProcessPoolExecutor(min(jobs, len(paths)), mp_context=spawn) as pool:
         for future in as_completed([pool.submit(_outcome, path, timeout) for path in paths]):
             outcome = future.result()
             good &= not outcome.error
             print(outcome, flush=True)
     return good
+
+
+@contextmanager
+def _matplotlib() -> Iterator[None]:
+    """Gives the kernels a folder for Matplotlib, with its list of fonts in it.
+
+    In the user's own folder may lie settings, and making it or the list writes to stderr, which fails a notebook.
+    """
+    before = os.environ.get("MPLCONFIGDIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MPLCONFIGDIR"] = folder
+        command = [sys.executable, "-c", "import matplotlib.font_manager"]
+        subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+        try:
+            yield
+        finally:
+            os.environ.pop("MPLCONFIGDIR")
+            if before is not None:
+                os.environ["MPLCONFIGDIR"] = before
 
 
 def _check_all(paths: list[Path]) -> bool:
