@@ -20,7 +20,17 @@ from torch import Tensor
 from . import attention as reference
 from . import masks
 
-__all__ = ["Cases", "Report", "attention", "attention_weights", "causal_mask", "equal", "number", "that"]
+__all__ = [
+    "Cases",
+    "Report",
+    "attention",
+    "attention_weights",
+    "causal_mask",
+    "equal",
+    "feed_forward",
+    "number",
+    "that",
+]
 
 Function = Callable[..., Any]
 Cases = Mapping[str, Mapping[str, Any]]
@@ -189,6 +199,40 @@ def causal_mask(function: object) -> Report:
     }
     cases = {f"n = {n}": {"n": n} for n in (1, 2, 3, 5, 7)}
     return equal(function, masks.causal_mask, cases, mistakes=mistakes, name="causal_mask")
+
+
+def feed_forward(function: object) -> Report:
+    """Check a reader's ``feed_forward(x, w_1, b_1, w_2, b_2)`` against Equation 2 (section 3.3), gradients included.
+
+    Args:
+        function: The reader's; ``x`` is ``(..., d_model)``, ``w_1`` ``(d_model, d_ff)``, ``w_2`` ``(d_ff, d_model)``.
+    """
+
+    def right(x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) -> Tensor:
+        return (x @ w_1 + b_1).relu() @ w_2 + b_2
+
+    mistakes: dict[str, Function] = {
+        "there is no ReLU between the two products.": lambda x, w_1, b_1, w_2, b_2: (x @ w_1 + b_1) @ w_2 + b_2,
+        "the ReLU comes after the second product; it belongs between the two.": lambda x, w_1, b_1, w_2, b_2: (
+            (x @ w_1 + b_1) @ w_2 + b_2
+        ).relu(),
+        "there is a second ReLU, at the end.": lambda *inputs: right(*inputs).relu(),
+        "the ReLU comes before b_1 is added.": lambda x, w_1, b_1, w_2, b_2: ((x @ w_1).relu() + b_1) @ w_2 + b_2,
+        "b_1 is missing.": lambda x, w_1, b_1, w_2, b_2: (x @ w_1).relu() @ w_2 + b_2,
+        "b_2 is missing.": lambda x, w_1, b_1, w_2, b_2: (x @ w_1 + b_1).relu() @ w_2,
+        "x is added; the residual connection is not part of Equation 2.": lambda x, *others: x + right(x, *others),
+        "a softmax stands where the ReLU should.": lambda x, w_1, b_1, w_2, b_2: (
+            (x @ w_1 + b_1).softmax(-1) @ w_2 + b_2
+        ),
+    }
+    generator = torch.Generator().manual_seed(0)
+
+    def case(*leading: int) -> dict[str, Tensor]:
+        sizes = {"x": (*leading, 7), "w_1": (7, 11), "b_1": (11,), "w_2": (11, 7), "b_2": (7,)}
+        return {name: torch.randn(size, dtype=torch.float64, generator=generator) for name, size in sizes.items()}
+
+    cases = {"one position": case(), "one sentence": case(5), "a batch": case(3, 5)}
+    return equal(function, right, cases, mistakes=mistakes, gradients=True, name="feed_forward")
 
 
 # Wrong attentions, put together from the ways in which each part goes wrong; "" is the right way.

@@ -70,6 +70,7 @@ def heatmap(
     row_axis: str = "query",
     column_axis: str = "key",
     bar: str = "score",
+    signed: bool = True,
 ) -> Figure:
     """Signed numbers in a grid, such as scores before the softmax; colours are symmetrical around 0, which is white.
 
@@ -81,15 +82,22 @@ def heatmap(
         row_axis: What the rows are.
         column_axis: What the columns are.
         bar: What the colour bar measures.
+        signed: Whether numbers may be negative; if not, the colour bar begins at 0.
 
     Raises:
-        ValueError: Shapes and labels do not fit.
+        ValueError: Shapes and labels do not fit, or a number is negative where ``signed`` is false.
     """
     maps = _matrices("values", values, rows, columns)
+    for title, matrix in maps.items():
+        if not signed and np.any(matrix < 0):
+            raise ValueError(f"values must not be negative{_of(title)} unless signed, got {np.nanmin(matrix):g}.")
     finite = np.concatenate([matrix[np.isfinite(matrix)] for matrix in maps.values()])
     limit = float(np.abs(finite).max(initial=0)) or 1.0
     labels = _Labels(rows, columns, row_axis, column_axis)
-    return _maps(maps, labels, masked, limits=(-limit, limit), colours=style.SIGNED, bar=bar)
+    figure = _maps(maps, labels, masked, limits=(-limit, limit), colours=style.SIGNED, bar=bar)
+    if not signed:
+        figure.axes[-1].set_ylim(bottom=0)  # the colour bar
+    return figure
 
 
 def mask_grid(

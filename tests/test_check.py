@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from annotated_transformer import attention, check, masks
+from annotated_transformer.feed_forward import FeedForward
 
 
 def scores(query, key):
@@ -335,6 +336,36 @@ class TestCausalMask:
         report = check.causal_mask(lambda n: torch.ones(1, n, n).tril().bool())
         assert "Its result has the shape (1, 1, 1); (1, 1) is expected." in report.lines
         assert "Seen with: n = 1" in report.lines
+
+
+class TestFeedForward:
+    @staticmethod
+    def module(x, w_1, b_1, w_2, b_2):
+        ff = FeedForward(*w_1.shape).double()
+        tensors = {"w_1.weight": w_1.T, "w_1.bias": b_1, "w_2.weight": w_2.T, "w_2.bias": b_2}
+        return torch.func.functional_call(ff, tensors, (x,))
+
+    def test_the_package_passes(self):
+        assert repr(check.feed_forward(self.module)) == "✓ feed_forward: 3 of 3 cases agree in float64, gradients too."
+
+    @pytest.mark.parametrize(
+        ("function", "message"),
+        [
+            (lambda x, w, b, v, c: torch.einsum("...d,df->...f", x, w @ v) + b @ v + c, "no ReLU between"),
+            (lambda x, w, b, v, c: torch.clamp((x @ w + b) @ v + c, min=0), "after the second product"),
+            (lambda x, w, b, v, c: torch.clamp(torch.clamp(x @ w + b, min=0) @ v + c, min=0), "a second ReLU"),
+            (lambda x, w, b, v, c: (torch.clamp(x @ w, min=0) + b) @ v + c, "before b_1 is added"),
+            (lambda x, w, b, v, c: torch.clamp(x @ w, min=0) @ v + c, "b_1 is missing"),
+            (lambda x, w, b, v, c: torch.clamp(x @ w + b, min=0) @ v, "b_2 is missing"),
+            (lambda x, w, b, v, c: x + torch.clamp(x @ w + b, min=0) @ v + c, "x is added"),
+            (lambda x, w, b, v, c: torch.softmax(x @ w + b, -1) @ v + c, "a softmax stands"),
+            (lambda x, w, b, v, c: torch.clamp(x @ w.T + b, min=0) @ v.T + c, "It raised RuntimeError"),
+        ],
+    )
+    def test_usual_mistakes_are_recognised(self, function, message):
+        report = check.feed_forward(function)
+        assert not report
+        assert message in repr(report)
 
 
 class TestEqual:

@@ -103,6 +103,14 @@ class TestMaps:
         assert min(image.cmap(image.norm(0.0))) > 0.95
         assert figures.heatmap([[-3.0, 1.0]], ["q"], ["a", "b"]).axes[0].texts[0].get_text() == "−3.00"
 
+    def test_numbers_without_sign_have_the_same_colours_and_half_the_bar(self):
+        one, bar = figures.heatmap([[0.0, 3.0]], ["q"], ["a", "b"], signed=False).axes
+        assert one.images[0].get_clim() == (-3, 3)  # 0 is white, as ever
+        assert bar.get_ylim() == (0, 3)
+        assert figures.heatmap([[0.0, 3.0]], ["q"], ["a", "b"]).axes[-1].get_ylim() == (-3, 3)
+        with pytest.raises(ValueError, match=r"must not be negative \(in 'b'\) unless signed, got -1"):
+            figures.heatmap({"a": [[1.0]], "b": [[-1.0]]}, ["q"], ["k"], signed=False)
+
     def test_scores_may_be_minus_infinity_or_all_zero(self):
         image = figures.heatmap([[-np.inf, 1.0]], ["q"], ["a", "b"], masked=[[True, False]]).axes[0].images[0]
         assert image.get_clim() == (-1, 1)
