@@ -18,13 +18,25 @@ from . import style
 
 try:
     from matplotlib.axes import Axes
+    from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.patches import Patch, Polygon, Rectangle
     from matplotlib.ticker import NullFormatter, NullLocator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(style.NEEDS_MATPLOTLIB, name="matplotlib") from error
 
-__all__ = ["attention_map", "bars", "curves", "heatmap", "log_log", "mask_grid", "saturation", "slope", "sweep"]
+__all__ = [
+    "attention_map",
+    "bars",
+    "cubes",
+    "curves",
+    "heatmap",
+    "log_log",
+    "mask_grid",
+    "saturation",
+    "slope",
+    "sweep",
+]
 
 Array = NDArray[np.float64]
 Panels = ArrayLike | Mapping[str, ArrayLike]
@@ -143,6 +155,74 @@ def mask_grid(
     dot = axes[0].plot([], [], "o", color=style.QUERY.colour, markersize=7)[0]
     handles = [dot, _masked_patch()]
     figure.legend(handles, ["may attend", "masked"], loc="outside lower center", ncols=2, handlelength=1.4)
+    return figure
+
+
+def cubes(
+    taken: Panels,
+    axes: Sequence[str],
+    *,
+    masked: ArrayLike | None = None,
+    words: Sequence[str] = (),
+    taken_name: str = "taken together",
+    masked_name: str = "padding",
+) -> Figure:
+    """Which numbers of an array are taken together: the array as a block of cubes, those that are taken dark.
+
+    The last axis runs downwards, the one before it to the right, the one before that, if there is one, to the back.
+    Only the front, the top and the right of a block can be seen, so what is taken should lie there.
+
+    Args:
+        taken: Boolean, two or three axes; or several such arrays of one shape by title.
+        axes: What each axis of the array counts.
+        masked: Same shape, True at cubes that are not real; they are hatched.
+        words: A word for each place on the axis that runs to the right.
+        taken_name: What the legend calls the dark cubes.
+        masked_name: What the legend calls the hatched cubes.
+
+    Raises:
+        TypeError: An array is not boolean.
+        ValueError: Shapes and names do not fit.
+    """
+    panels = taken if isinstance(taken, Mapping) else {"": taken}
+    blocks = {title: _block("taken", panel) for title, panel in panels.items()}
+    hidden = None if masked is None else _block("masked", masked)
+    shapes = {block.shape for block in [*blocks.values(), *([] if hidden is None else [hidden])]}
+    if len(shapes) != 1:
+        raise ValueError(f"taken and masked must have one shape, got {', '.join(map(str, sorted(shapes)))}.")
+    ((depth, width, height),) = shapes
+    if {np.ndim(panel) for panel in panels.values()} != {len(axes)}:
+        raise ValueError(f"axes must name each axis of taken, got {', '.join(axes)}.")
+    if words and len(words) != width:
+        raise ValueError(f"words must hold {width}, one for each place, got {len(words)}.")
+    style.use()
+    across, up = width + _LEAN[0] * depth, height + _LEAN[1] * depth
+    cell = min(0.34, (style.WIDTH / len(blocks) - 0.5) / across)  # inches
+    turned = any((len(a) + len(b)) * 0.04 + 0.06 > cell for a, b in pairwise(words))
+    beneath = 0.085 * max(map(len, words), default=0) if turned else 0.15 * bool(words)
+    size = (
+        min(style.WIDTH, len(blocks) * (across * cell + 0.5) + 0.4),
+        cell * up + beneath + 0.95 + 0.25 * any(blocks),
+    )
+    figure = Figure(figsize=size)
+    panes = figure.subplots(1, len(blocks), squeeze=False)[0]
+    for ax, (title, block) in zip(panes, blocks.items(), strict=True):
+        _draw_block(ax, block, np.zeros_like(block) if hidden is None else hidden)
+        ax.set(xlim=(-0.1, across + 0.1), ylim=(-height - 0.1, up - height + 0.1), aspect="equal", title=title)
+        ax.spines[:].set_visible(False)
+        ax.set_yticks([])
+        ax.set_xticks(np.arange(len(words)) + 0.5, words, rotation=90 if turned else 0)
+        ax.tick_params(length=0, pad=1)
+        ax.set_xlabel(f"{axes[-2]} \N{RIGHTWARDS ARROW}", x=0.5 * width / across)
+        if len(axes) == 3:
+            middle = (width + _LEAN[0] * depth / 2 + 0.15, -height + _LEAN[1] * depth / 2 - 0.1)
+            slant = float(np.degrees(np.arctan2(_LEAN[1], _LEAN[0])))
+            ax.text(*middle, axes[0], rotation=slant, ha="center", va="top", rotation_mode="anchor", fontsize=9)
+    panes[0].set_ylabel(f"\N{LEFTWARDS ARROW} {axes[-1]}", y=0.5 * height / up)
+    handles = [Patch(label=taken_name, facecolor=_TAKEN, edgecolor="black")]
+    if hidden is not None and hidden.any():
+        handles.append(Patch(label=masked_name, **(_MASKED | {"facecolor": "white"})))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, handlelength=1.4)
     return figure
 
 
@@ -537,6 +617,40 @@ def _grid(ax: Axes, shape: tuple[int, ...], colour: str = "white") -> None:
 def _hatch(ax: Axes, hidden: NDArray[np.bool_]) -> None:
     for row, column in zip(*np.nonzero(hidden), strict=True):
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **_MASKED))
+
+
+_LEAN = (0.42, 0.3)  # how far one step to the back goes to the right and up, in cubes
+_TAKEN = style.SERIES[1].colour
+
+
+def _block(name: str, panel: ArrayLike) -> NDArray[np.bool_]:
+    """A boolean array as ``(depth, width, height)``; one with two axes has the depth 1."""
+    array = np.asarray(panel)
+    if array.dtype != np.bool_:
+        raise TypeError(f"{name} must be boolean, got {array.dtype}.")
+    if array.ndim not in (2, 3) or not array.size:
+        raise ValueError(f"{name} must have two or three axes, got the shape {array.shape}.")
+    return array.reshape((-1, *array.shape[-2:]))
+
+
+def _draw_block(ax: Axes, taken: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> None:
+    """The faces of a block that can be seen; each has the place of its cube as ``gid``."""
+    depth, width, height = taken.shape
+    back, right, down = np.array(_LEAN), np.array([1.0, 0.0]), np.array([0.0, -1.0])
+    faces = (
+        (((0, j, k) for j in range(width) for k in range(height)), np.zeros(2), (right, down), 1.0),
+        (((i, j, 0) for i in range(depth) for j in range(width)), np.zeros(2), (right, back), 0.93),
+        (((i, width - 1, k) for i in range(depth) for k in range(height)), right, (back, down), 0.86),
+    )
+    for places, offset, (one, other), light in faces:
+        for i, j, k in places:
+            corner = i * back + j * right + k * down + offset
+            corners = [corner, corner + one, corner + one + other, corner + other]
+            colour = light * np.array(to_rgb(_TAKEN if taken[i, j, k] else "white"))
+            look: dict[str, Any] = {"facecolor": colour, "edgecolor": "#6A6A6A", "linewidth": 0.7}
+            ax.add_patch(Polygon(corners, gid=f"{'taken' if taken[i, j, k] else 'left'} {i} {j} {k}", **look))
+            if hidden[i, j, k]:
+                ax.add_patch(Polygon(corners, **(_MASKED | {"facecolor": "none", "edgecolor": "#6A6A6A"})))
 
 
 _MASKED: dict[str, Any] = {

@@ -372,6 +372,69 @@ class TestSaturation:
                 figures.saturation(self.D_K, *given)
 
 
+class TestCubes:
+    AXES = ("sentence", "position", "feature")
+
+    @staticmethod
+    def block(*places):
+        taken = np.zeros((3, 5, 4), bool)
+        taken[places] = True
+        return taken
+
+    @staticmethod
+    def seen(ax, kind):
+        """The cubes that are seen as ``taken`` or ``left``; a cube at an edge shows two faces or three."""
+        found = [tuple(map(int, p.get_gid().split()[1:])) for p in ax.patches if p.get_gid().startswith(kind)]
+        return {place: found.count(place) for place in found}
+
+    def test_what_is_taken_is_dark_where_it_can_be_seen(self):
+        whole = {"feature": self.block(slice(None), slice(None), 0), "token": self.block(0, 3)}
+        feature, token = figures.cubes(whole, self.AXES).axes
+        assert self.seen(feature, "taken").keys() == {(i, j, 0) for i in range(3) for j in range(5)}
+        assert self.seen(token, "taken") == {(0, 3, 0): 2, (0, 3, 1): 1, (0, 3, 2): 1, (0, 3, 3): 1}
+        faces = 5 * 4 + 3 * 5 + 3 * 4
+        assert sum(self.seen(token, "taken").values()) + sum(self.seen(token, "left").values()) == faces
+
+    def test_dark_differs_from_left_in_lightness(self):
+        ax = figures.cubes(self.block(0, 3), self.AXES).axes[0]
+        light = {p.get_gid().split()[0]: np.mean(p.get_facecolor()[:3]) for p in ax.patches}
+        assert light["left"] - light["taken"] > 0.3
+
+    def test_the_first_place_is_in_front_on_the_left_at_the_top(self):
+        ax = figures.cubes(self.block(0, 0, 0), self.AXES).axes[0]
+        corners = np.concatenate([p.get_xy() for p in ax.patches if p.get_gid() == "taken 0 0 0"])
+        everything = np.concatenate([p.get_xy() for p in ax.patches])
+        assert corners[:, 0].min() == everything[:, 0].min() == 0
+        assert corners[:, 1].min() == -1
+        assert everything[:, 1].min() == -4
+
+    def test_padding_is_hatched(self):
+        padding = self.block(0, 4)
+        figure = figures.cubes(self.block(0, 3), self.AXES, masked=padding, words=["I", "saw", "the", "dog", "–"])
+        ax = figure.axes[0]
+        assert sum(p.get_gid() == "masked" for p in ax.patches) == 4 + 1 + 4  # front, top and right
+        assert words(ax.get_xticklabels()) == ["I", "saw", "the", "dog", "–"]
+        assert words(figure.legends[0].get_texts()) == ["taken together", "padding"]
+
+    def test_two_axes_are_one_sheet(self):
+        ax = figures.cubes(np.eye(5, 4, dtype=bool), ("sample", "feature")).axes[0]
+        assert self.seen(ax, "taken").keys() == {(0, i, i) for i in range(4)}
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("sample →", "← feature")
+        assert not ax.texts
+
+    def test_what_does_not_fit_is_refused(self):
+        with pytest.raises(TypeError, match="taken must be boolean, got float64"):
+            figures.cubes(np.ones((2, 3, 4)), self.AXES)
+        with pytest.raises(ValueError, match="taken must have two or three axes"):
+            figures.cubes(np.ones(3, bool), ("feature",))
+        with pytest.raises(ValueError, match="axes must name each axis"):
+            figures.cubes(self.block(0), ("sample", "feature"))
+        with pytest.raises(ValueError, match="must have one shape"):
+            figures.cubes(self.block(0), self.AXES, masked=np.ones((3, 5, 3), bool))
+        with pytest.raises(ValueError, match="words must hold 5"):
+            figures.cubes(self.block(0), self.AXES, words=["I"])
+
+
 X = 2.0 ** np.arange(1, 6)
 SEEDS = {"a": np.stack([X, 2 * X]), "b": X}
 NAMES = [str(i) for i in range(40)]
@@ -381,6 +444,10 @@ EVERY = {
     "many": lambda: figures.attention_map({str(i): weights(5, 5, i) for i in range(4)}, ROWS, ROWS),
     "scores": lambda: figures.heatmap(weights(), ROWS, COLUMNS),
     "masks": lambda: figures.mask_grid({"causal": ~FUTURE, "both": ~FUTURE}, ROWS, ROWS),
+    "cubes": lambda: figures.cubes(
+        {name: TestCubes.block(0) for name in "abc"}, TestCubes.AXES, masked=TestCubes.block(0, 4), words=ROWS
+    ),
+    "sheets": lambda: figures.cubes({"a": FUTURE, "b": ~FUTURE}, ("sample", "feature")),
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
