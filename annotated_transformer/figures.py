@@ -33,6 +33,7 @@ __all__ = [
     "heatmap",
     "log_log",
     "mask_grid",
+    "owners",
     "saturation",
     "slope",
     "sweep",
@@ -223,6 +224,42 @@ def cubes(
     if hidden is not None and hidden.any():
         handles.append(Patch(label=masked_name, **(_MASKED | {"facecolor": "white"})))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, handlelength=1.4)
+    return figure
+
+
+def owners(
+    numbers: Panels, rows: Sequence[str], columns: Sequence[str], *, owner: str, row_axis: str, column_axis: str
+) -> Figure:
+    """Who gets which cell of a table: each cell has its owner's number and colour.
+
+    Its message is a shape: stripes along one axis, along the other, or a scramble.
+
+    Args:
+        numbers: Whole numbers from 1, at most as many as the book has colours for series, ``(n_rows, n_columns)``; or
+            several such tables by title.
+        rows: A label for each row.
+        columns: A label for each column.
+        owner: What an owner is, such as "head".
+        row_axis: What the rows are.
+        column_axis: What the columns are.
+
+    Raises:
+        ValueError: Shapes and labels do not fit, or a number is not one of those allowed.
+    """
+    maps = _matrices("numbers", numbers, rows, columns)
+    most = len(style.SERIES)
+    for title, table in maps.items():
+        if not np.isin(table, np.arange(1, most + 1)).all():
+            raise ValueError(f"numbers must be whole, from 1 to {most}{_of(title)}.")
+    figure, axes = _map_axes(maps, _Labels(rows, columns, row_axis, column_axis), legend=True)
+    for ax, table in zip(axes, maps.values(), strict=True):
+        _grid(ax, table.shape)
+        for (row, column), number in np.ndenumerate(table.astype(int)):
+            ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=style.SERIES[number - 1].colour, linewidth=0))
+            ax.text(column, row, str(number), ha="center", va="center", color="white", fontsize=9)
+    everyone = range(1, int(max(table.max() for table in maps.values())) + 1)
+    handles = [Patch(color=style.SERIES[number - 1].colour, label=f"{owner} {number}") for number in everyone]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=1.2)
     return figure
 
 

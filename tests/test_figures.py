@@ -129,6 +129,21 @@ class TestMaps:
         assert [ax.get_title() for ax in figure.axes] == ["causal", "none"]
         assert not masked_cells(figure.axes[1])
 
+    def test_owners_have_their_number_and_their_colour(self):
+        given = np.array([[1, 1, 2], [3, 2, 2], [3, 3, 1], [1, 2, 3], [1, 1, 1]])
+        figure = figures.owners(given, ROWS, COLUMNS, owner="head", row_axis="position", column_axis="feature")
+        ax = figure.axes[0]
+        found = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in ax.texts}
+        assert found == {place: str(number) for place, number in np.ndenumerate(given)}
+        colours = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)): p.get_facecolor() for p in ax.patches}
+        assert colours == {
+            place: mpl.colors.to_rgba(style.SERIES[number - 1].colour) for place, number in np.ndenumerate(given)
+        }
+        assert words(figure.legends[0].get_texts()) == ["head 1", "head 2", "head 3"]
+        for wrong in (0, 1.5, 6):
+            with pytest.raises(ValueError, match=r"numbers must be whole, from 1 to 5 \(in 'b'\)"):
+                figures.owners({"b": [[wrong]]}, ["r"], ["c"], owner="head", row_axis="r", column_axis="c")
+
     def test_bad_input(self):
         with pytest.raises(ValueError, match=r"5 labels and a column for each of 3, got the shape \(3, 5\)"):
             figures.attention_map(weights().T, ROWS, COLUMNS)
@@ -438,6 +453,7 @@ class TestCubes:
 X = 2.0 ** np.arange(1, 6)
 SEEDS = {"a": np.stack([X, 2 * X]), "b": X}
 NAMES = [str(i) for i in range(40)]
+AXES = {"row_axis": "position", "column_axis": "feature"}
 EVERY = {
     "attention": lambda: figures.attention_map(weights(5, 5), ROWS, ROWS, masked=FUTURE),
     "large": lambda: figures.attention_map(weights(40, 40), NAMES, NAMES),
@@ -448,6 +464,7 @@ EVERY = {
         {name: TestCubes.block(0) for name in "abc"}, TestCubes.AXES, masked=TestCubes.block(0, 4), words=ROWS
     ),
     "sheets": lambda: figures.cubes({"a": FUTURE, "b": ~FUTURE}, ("sample", "feature")),
+    "owners": lambda: figures.owners({"a": FUTURE + 1, "b": ~FUTURE + 1}, ROWS, ROWS, owner="head", **AXES),
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
