@@ -20,7 +20,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch, Polygon, Rectangle
+    from matplotlib.patches import Circle, Patch, Polygon, Rectangle
     from matplotlib.ticker import NullFormatter, NullLocator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(style.NEEDS_MATPLOTLIB, name="matplotlib") from error
@@ -28,6 +28,7 @@ except ModuleNotFoundError as error:
 __all__ = [
     "attention_map",
     "bars",
+    "clocks",
     "cubes",
     "curves",
     "heatmap",
@@ -496,6 +497,47 @@ def saturation(
         axes[2].set(ylabel="mean norm of\nthe Jacobian")
         axes[2].set_ylim(bottom=0)
     _x_axis(axes[-1], "$d_k$", list(widths))
+    return figure
+
+
+def clocks(
+    tips: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, row_axis: str = "position", column_axis: str = ""
+) -> Figure:
+    """Pairs of numbers as the hands of clocks: a row of clocks for each position, a column for each hand.
+
+    Its message: which hands tell two rows apart. A pair (sin a, cos a) is a hand that has turned clockwise by a from
+    twelve o'clock.
+
+    Args:
+        tips: ``(n_rows, n_columns, 2)``, where each hand ends: right and up, in units of the clock's radius.
+        rows: A label for each row.
+        columns: A label for each column.
+        row_axis: What the rows are.
+        column_axis: What the columns are.
+
+    Raises:
+        ValueError: Shapes and labels do not fit, or a hand does not fit its clock.
+    """
+    hands = np.asarray(tips, dtype=np.float64)
+    if hands.shape != (len(rows), len(columns), 2):
+        raise ValueError(f"tips must be (rows, columns, 2), {(len(rows), len(columns), 2)}, got {hands.shape}.")
+    if not np.all(np.hypot(hands[..., 0], hands[..., 1]) <= 1 + 1e-6):
+        raise ValueError("tips must lie on their clocks: no hand may be longer than 1.")
+    style.use()
+    cell = min(0.62, (style.WIDTH - 1.3) / max(1, len(columns)))
+    figure = Figure(figsize=(min(style.WIDTH, len(columns) * cell + 1.6), len(rows) * cell + 0.9))
+    ax = figure.subplots()
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), aspect="equal")
+    for (row, column), _ in np.ndenumerate(hands[..., 0]):
+        ax.add_patch(Circle((column, row), 0.4, facecolor="white", edgecolor=style.MASKED, linewidth=1))
+        x, y = column + 0.4 * hands[row, column, 0], row - 0.4 * hands[row, column, 1]  # the axis points down
+        ax.plot([column, x], [row, y], color=style.NEUTRAL.colour, linewidth=1.8, solid_capstyle="round")
+        ax.plot([x], [y], "o", color=style.NEUTRAL.colour, markersize=3.5)
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.set(xlabel=column_axis, ylabel=f"\N{LEFTWARDS ARROW} {row_axis}")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
     return figure
 
 

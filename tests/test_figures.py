@@ -450,6 +450,26 @@ class TestCubes:
             figures.cubes(self.block(0), self.AXES, words=["I"])
 
 
+class TestClocks:
+    def test_a_hand_starts_at_twelve_and_turns_clockwise(self):
+        tips = [[[0, 1], [1, 0]], [[0, -1], [-1, 0]]]  # 12 and 3 o'clock; 6 and 9
+        ax = figures.clocks(tips, ["a", "b"], ["fast", "slow"]).axes[0]
+        hands = [line.get_xydata() for line in ax.lines if len(line.get_xydata()) == 2]
+        assert [tuple(np.round(end - start, 6)) for start, end in hands] == [(0, -0.4), (0.4, 0), (0, 0.4), (-0.4, 0)]
+        assert [tuple(start) for start, _ in hands] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+        assert ax.get_ylim()[0] > ax.get_ylim()[1]  # y points down: the first row is on top, and -0.4 is up
+        assert (words(ax.get_yticklabels()), words(ax.get_xticklabels())) == (["a", "b"], ["fast", "slow"])
+        assert len(ax.patches) == 4
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match=r"tips must be \(rows, columns, 2\), \(1, 2, 2\), got \(2, 2\)"):
+            figures.clocks([[0, 1], [1, 0]], ["a"], ["fast", "slow"])
+        with pytest.raises(ValueError, match="no hand may be longer than 1"):
+            figures.clocks([[[1, 1]]], ["a"], ["fast"])
+        with pytest.raises(ValueError, match="no hand may be longer than 1"):
+            figures.clocks([[[np.nan, 0]]], ["a"], ["fast"])
+
+
 X = 2.0 ** np.arange(1, 6)
 SEEDS = {"a": np.stack([X, 2 * X]), "b": X}
 NAMES = [str(i) for i in range(40)]
@@ -469,6 +489,8 @@ EVERY = {
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
     "sweep": lambda: TestSweep().made()[2],
+    "clocks": lambda: figures.clocks(np.zeros((7, 5, 2)), ["1000"] * 7, ["6283"] * 5, column_axis="hand"),
+    "many clocks": lambda: figures.clocks(np.zeros((3, 12, 2)), ROWS[:3], ["a"] * 12),
     "saturation": lambda: figures.saturation(X, SEEDS, SEEDS, SEEDS),
 }
 
