@@ -77,9 +77,10 @@ def _is_outside(url: str, address: str) -> bool:
 
 def open_page(page, url: str) -> None:
     """Open a page and wait until it has been drawn, formulas included."""
-    page.goto(url)
-    page.wait_for_load_state("networkidle")
-    page.evaluate("async () => { await window.MathJax?.startup?.promise; }")
+    page.goto(url)  # waits for what the page loads; an idle network, which it does not promise, may never come
+    page.wait_for_timeout(300)  # the root page leads on
+    page.wait_for_load_state("load")
+    page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }")
 
 
 def unfold(page) -> None:
