@@ -14,7 +14,7 @@ __all__ = ["Embedding", "Generator"]
 
 
 class Embedding(nn.Module):
-    """A learnt vector for each token, multiplied by √d_model (section 3.4).
+    """A learned vector for each token, multiplied by √d_model (section 3.4).
 
     The rows start from a normal distribution with variance 1/d_model, so that what comes out has variance 1. The paper
     names no initialisation.
