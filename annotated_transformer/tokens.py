@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,7 @@ class Tokenizer:
         else:
             trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
         model.train_from_iterator(_checked(texts), trainer)
-        return cls._from_text(_rounded(model.to_str()))
+        return cls._from_text(_settled(model.to_str()))
 
     @property
     def vocab_size(self) -> int:
@@ -318,13 +319,20 @@ def _checked(texts: Iterable[str], empty: bool = False) -> Iterator[str]:
         raise ValueError("texts must hold some text, got none.")
 
 
-def _rounded(text: str) -> str:
-    """Write the scores of unigram's pieces with 6 digits: the library's last ones are chance, and do not survive JSON."""
+def _settled(text: str) -> str:
+    """Take chance out of unigram's scores: the last digits, and which of the bytes that no text has comes first.
+
+    These bytes have scores 0.0001 apart, in an order that the library draws anew each time.
+    """
     written = json.loads(text)
     if written["model"]["type"] == "Unigram":
         vocab, first = written["model"]["vocab"], len(written["added_tokens"])
-        scored = [[piece, round(score, 6)] for piece, score in vocab[first:]]
-        written["model"]["vocab"] = vocab[:first] + sorted(scored, key=lambda entry: (-entry[1], entry[0]))
+        scores = {piece: round(score, 6) for piece, score in vocab[first:]}
+        unseen = sorted((piece for piece in scores if len(piece) == 1), key=scores.__getitem__)
+        gaps = (scores[higher] - scores[lower] for lower, higher in pairwise(unseen))
+        end = next((place for place, gap in enumerate(gaps, start=1) if gap > 0.00011), len(unseen))
+        scores |= zip(sorted(unseen[:end]), [scores[piece] for piece in unseen[:end]], strict=True)
+        written["model"]["vocab"] = vocab[:first] + sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
     return json.dumps(written, ensure_ascii=False)
 
 

@@ -105,9 +105,9 @@ def test_merges_are_those_of_the_library(words, size):
 
 def test_merges_of_a_text_are_those_of_the_library():
     words = count_words(TEXTS)
-    merges = learn_bpe(words, 211)
-    assert len(merges) == 211
-    assert merges == merges_of_the_library(words, 211)
+    merges = learn_bpe(words, 151)
+    assert len(merges) == 151
+    assert merges == merges_of_the_library(words, 151)
     assert learn_bpe(words, 10_000) == merges_of_the_library(words, 10_000)  # until every word is one piece
 
 
@@ -249,14 +249,13 @@ def test_ties_of_wordpiece_are_broken_by_age():
 
 def test_the_librarys_trainer_is_bpe_with_another_spelling():
     """Claim T1. The counts leave no ties, which the library would break by chance here."""
-    words = {"ab": 100, "abc": 50, "cde": 33, "de": 17, "gh": 9}
+    words = {"ab": 100, "abc": 50, "de": 17, "gh": 9, "dec": 4}
     for size in (1, 2, 3, 4, 5):
         ours = learn_wordpiece(words, size, "frequency")
         # it also has each character without ##, which need not stand at the start of any word
         total = len(set(ours) | set("abcdegh"))
         library = trained_by_the_library(words, total, trainers.WordPieceTrainer, models.WordPiece)
         assert set(library.get_vocab()) == set(ours) | set("abcdegh")
-    assert learn_wordpiece(words, 1)[-1] != learn_wordpiece(words, 1, "frequency")[-1]
 
 
 @pytest.mark.parametrize("criterion", ["count", None, "Likelihood"])

@@ -235,8 +235,7 @@ def test_the_most_frequent_words_stay():
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_no_subword_reaches_beyond_a_word(kind):
     tokenizer = Tokenizer.train(["(the dog), 1997, the dog1 sees"] * 9 + ENGLISH, kind, 290)
-    tokens = tokenizer.tokens(range(4 + 256, tokenizer.vocab_size))
-    assert len(tokens) > 5
+    assert any(len(piece) > 1 for piece in tokenizer._bytes[4:])
     for token in tokenizer.tokens(range(4, tokenizer.vocab_size)):
         assert len(token) == 1 or re.fullmatch(r"▁?[A-Za-z]+|▁?\d|▁?[.,()]+|\\.+|<0x..>", token), token
 
