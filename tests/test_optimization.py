@@ -253,6 +253,16 @@ def test_the_loss_is_theirs_but_for_a_constant(convention, theirs, constant):
     assert mine[~REAL].abs().max() == 0
 
 
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_the_least_loss_of_base_is_1_377_nats(convention):
+    target = smoothed_targets(torch.tensor([2]), 37_000, convention=convention, dtype=torch.float64)
+    assert torch.special.entr(target).sum().item() == pytest.approx(1.377, abs=5e-4)
+    logits = target.clamp(min=1e-30).log()
+    assert smoothed_cross_entropy(logits, torch.tensor([2]), convention=convention).item() == pytest.approx(
+        1.377, abs=5e-4
+    )
+
+
 def test_the_loss_without_padding_or_smoothing_is_the_negative_log_likelihood():
     logits, labels = normal(N, VOCABULARY, seed=4), tokens(N, seed=5)
     expected = -sum(math.log(row.softmax(-1)[label]) for row, label in zip(logits, labels, strict=True))
