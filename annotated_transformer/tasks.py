@@ -20,9 +20,12 @@ import reprlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import require
+
+if TYPE_CHECKING:
+    from babel import Locale
 
 __all__ = [
     "Corpus",
@@ -106,18 +109,11 @@ def dates(
         TypeError: If a number is not an integer, or ``languages`` is not a sequence of strings.
         ValueError: If Babel does not know a language, there is none, or the days do not suffice.
     """
-    from babel import Locale, UnknownLocaleError
     from babel.dates import format_date
 
     _require_sizes(size, seed, held_out, most=len(DAYS) // 2)
     _require_languages(languages)
-    locales = {}
-    for language in ("en", *languages):
-        try:
-            locales[language] = Locale.parse(language)
-        except (ValueError, UnknownLocaleError) as error:
-            known = "names that Babel knows, such as 'de', 'ja' or 'de_AT'"
-            raise ValueError(f"languages must be {known}, got {language!r}.") from error
+    locales = {language: _locale(language) for language in ("en", *languages)}
     chance = random.Random(seed)
     days = list(DAYS)
     chance.shuffle(days)
@@ -133,6 +129,17 @@ def dates(
 
     held, others = days[:held_out], days[held_out:]
     return _corpus(held, lambda: chance.choice(others), pair, size)
+
+
+def _locale(language: str) -> Locale:
+    """What Babel knows of a language."""
+    from babel import Locale, UnknownLocaleError
+
+    try:
+        return Locale.parse(language)
+    except (ValueError, UnknownLocaleError) as error:
+        known = "names that Babel knows, such as 'de', 'ja' or 'de_AT'"
+        raise ValueError(f"languages must be {known}, got {language!r}.") from error
 
 
 def numbers(size: int = 60_000, languages: Sequence[str] = ("de", "zh"), seed: int = 0, held_out: int = 2000) -> Corpus:

@@ -29,6 +29,8 @@ from annotated_transformer.tasks import (
 )
 from tools import clean_corpus
 
+MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()  # noqa: SIM905
+WEEKDAYS = "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag".split()  # noqa: SIM905
 GENERATORS = {"dates": dates, "numbers": numbers, "copying": copying, "reversing": reversing}
 
 
@@ -98,22 +100,8 @@ def test_targets_name_the_day_of_the_source(calendar):
         day = day_of(source)
         if language == "de":
             found = re.fullmatch(r"(?:(\w+), )?(\d+)\. (\w+) (\d{4})", target)
-            months = [
-                "Januar",
-                "Februar",
-                "März",
-                "April",
-                "Mai",
-                "Juni",
-                "Juli",
-                "August",
-                "September",
-                "Oktober",
-                "November",
-                "Dezember",
-            ]
-            weekday = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"][day.weekday()]
-            parts = int(found[4]), months.index(found[3]) + 1, int(found[2])
+            weekday = WEEKDAYS[day.weekday()]
+            parts = int(found[4]), MONTHS.index(found[3]) + 1, int(found[2])
         else:
             found = re.fullmatch(r"(\d{4})年(\d+)月(\d+)日(.*)", target)
             weekday = (
