@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import datetime
+import functools
 import gzip
 import inspect
 import lzma
@@ -19,9 +20,12 @@ import reprlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import require
+
+if TYPE_CHECKING:
+    from babel import Locale
 
 __all__ = [
     "Corpus",
@@ -45,6 +49,9 @@ SOFTWARE_DOCS = Path(__file__).parent / "corpus" / "software-docs"
 TESTS = ("test_lohelp", "test_loui", "test_ha")
 ROLES = {"train": ("train",), "validation": ("val", "dev"), "test": ("test",)}
 """How the names of a folder's files start, by what they are for."""
+
+BLANKS = " \t\r"
+"""What does not count at either end of a line."""
 
 WMT = re.compile(r"wmt\d\d")
 """The data sets of the Conference on Machine Translation, as Hugging Face calls them."""
@@ -102,15 +109,11 @@ def dates(
         TypeError: If a number is not an integer, or ``languages`` is not a sequence of strings.
         ValueError: If Babel does not know a language, there is none, or the days do not suffice.
     """
-    from babel import Locale, UnknownLocaleError
     from babel.dates import format_date
 
     _require_sizes(size, seed, held_out, most=len(DAYS) // 2)
     _require_languages(languages)
-    try:
-        locales = {language: Locale.parse(language) for language in ("en", *languages)}
-    except (ValueError, UnknownLocaleError) as error:
-        raise ValueError(f"languages must be names that Babel knows, such as 'de', 'zh' and 'ja': {error}.") from error
+    locales = {language: _locale(language) for language in ("en", *languages)}
     chance = random.Random(seed)
     days = list(DAYS)
     chance.shuffle(days)
@@ -126,6 +129,17 @@ def dates(
 
     held, others = days[:held_out], days[held_out:]
     return _corpus(held, lambda: chance.choice(others), pair, size)
+
+
+def _locale(language: str) -> Locale:
+    """What Babel knows of a language."""
+    from babel import Locale, UnknownLocaleError
+
+    try:
+        return Locale.parse(language)
+    except (ValueError, UnknownLocaleError) as error:
+        known = "names that Babel knows, such as 'de', 'ja' or 'de_AT'"
+        raise ValueError(f"languages must be {known}, got {language!r}.") from error
 
 
 def numbers(size: int = 60_000, languages: Sequence[str] = ("de", "zh"), seed: int = 0, held_out: int = 2000) -> Corpus:
@@ -149,7 +163,7 @@ def numbers(size: int = 60_000, languages: Sequence[str] = ("de", "zh"), seed: i
         from cn2an import an2cn  # type: ignore[import-untyped]
         from num2words import CONVERTER_CLASSES, num2words  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
-        raise _missing(error, "numbers", "Number words") from error
+        raise _missing(error, "Number words", "numbers") from error
     _require_sizes(size, seed, held_out)
     _require_languages(languages)
     for language in languages:
@@ -161,6 +175,7 @@ def numbers(size: int = 60_000, languages: Sequence[str] = ("de", "zh"), seed: i
     def draw() -> int:
         return min(int(10 ** chance.uniform(0, 6)), 999_999)
 
+    @functools.cache  # small numbers come often
     def write(number: int, language: str) -> str:
         return str(an2cn(number) if language == "zh" else num2words(number, lang=language))
 
@@ -281,7 +296,7 @@ def read_lines(source_path: str | Path, target_path: str | Path) -> list[Pair]:
     sources, targets = _lines(source_path), _lines(target_path)
     for path, texts in ((source_path, sources), (target_path, targets)):
         for number, text in enumerate(texts, 1):
-            if not text:
+            if not text.strip():
                 raise ValueError(f"{path}, line {number} is empty: remove it, and line {number} of the other file.")
     if len(sources) != len(targets):
         shorter = min(len(sources), len(targets))
@@ -291,7 +306,7 @@ def read_lines(source_path: str | Path, target_path: str | Path) -> list[Pair]:
             f"The first without a partner, if none is missing before, is {longer}, line {shorter + 1}: "
             f"{reprlib.repr(texts[shorter])}."
         )
-    return [Pair(source, target) for source, target in zip(sources, targets, strict=True)]
+    return [Pair(source.strip(BLANKS), target.strip(BLANKS)) for source, target in zip(sources, targets, strict=True)]
 
 
 def read_tsv(path: str | Path, language: str | None = None) -> list[Pair]:
@@ -310,8 +325,8 @@ def read_tsv(path: str | Path, language: str | None = None) -> list[Pair]:
     path = Path(path)
     pairs = []
     for number, text in enumerate(_lines(path), 1):
-        columns = [column.strip() for column in text.split("\t")]
-        if not text:
+        columns = [column.strip(BLANKS) for column in text.split("\t")]
+        if not text.strip():
             raise ValueError(f"{path}, line {number} is empty: remove it.")
         if len(columns) != 2:
             raise ValueError(f"{path}, line {number} must be source, tab, target; it has {len(columns)} columns.")
@@ -322,7 +337,7 @@ def read_tsv(path: str | Path, language: str | None = None) -> list[Pair]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, without the blanks around them; tabs stay."""
+    """The lines of a UTF-8 file."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent}, where {path.name} should be.")
     if path.is_dir():
@@ -333,9 +348,7 @@ def _lines(path: Path) -> list[str]:
     try:
         data = unpack(path.read_bytes())
     except (lzma.LZMAError, OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} cannot be unpacked: {error}. It may be damaged, or not be what its name says."
-        ) from error
+        raise ValueError(f"{path} cannot be unpacked: {error}. It is damaged, or not what its name says.") from error
     if not data.strip():
         raise ValueError(f"{path} is empty.")
     lines = data.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
@@ -353,7 +366,7 @@ def _text(path: Path, number: int, line: bytes) -> str:
         ) from error
     if "\0" in text:
         raise ValueError(f"{path}, line {number} has a character of code 0, which no text has. {advice}")
-    return text.strip(" \r")
+    return text
 
 
 def _listing(folder: Path) -> str:
@@ -474,7 +487,7 @@ def from_datasets(name: str, config: str | None = None, source: str = "en", targ
     try:
         from datasets import load_dataset  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
-        raise _missing(error, "datasets", "Data sets of Hugging Face") from error
+        raise _missing(error, "Data sets of Hugging Face", "datasets") from error
     data = load_dataset(f"wmt/{name}" if WMT.fullmatch(name) else name, config)
 
     def read(split: str) -> list[Pair]:
