@@ -151,9 +151,7 @@ def beam_search(
         sentences = torch.arange(len(source), device=source.device)  # whose each group of ``beam`` rows is
         tokens = source.new_full((len(source) * beam,), START)
         past = tokens[:, None]  # (rows, length)
-        live = rows.minus_infinity(
-            len(source), beam
-        )  # log-probabilities of the open places; minus infinity where closed
+        live = rows.minus_infinity(len(source), beam)  # log-probabilities of the open places, else minus infinity
         live[:, 0] = 0.0  # all start from the same <s>: one is enough
         places = torch.full_like(sentences, beam)  # how many are open
         worst = rows.minus_infinity(len(source))  # score of the last of the n best
