@@ -381,6 +381,29 @@ class KeyValueCache:
         self.keys[:, :, :, : self.position] = self.keys[:, rows, :, : self.position]
         self.values[:, :, :, : self.position] = self.values[:, rows, :, : self.position]
 
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, each with its source: with fewer once some are finished, or with one for each beam.
+
+        Args:
+            rows: Indices of rows, ``(new batch,)``; one may come several times.
+
+        Raises:
+            TypeError: If ``rows`` are not integers.
+            ValueError: If there are none, or one is not a row's index.
+        """
+        batch = self.keys.shape[1]
+        require.integers("rows", rows)
+        if rows.ndim != 1 or not len(rows) or ((rows < 0) | (rows >= batch)).any():
+            raise ValueError(f"rows must be one or more indices from 0 to {batch - 1}, got {rows.tolist()}.")
+        rows = rows.long()
+        self.memory_pairs = [(key[rows], value[rows]) for key, value in self.memory_pairs]
+        past = slice(self.position)  # what lies beyond is not worth copying
+        keys, values = self.keys, self.values
+        self.keys = keys.new_empty(len(keys), len(rows), *keys.shape[2:])
+        self.values = values.new_empty(len(values), len(rows), *values.shape[2:])
+        self.keys[:, :, :, past] = keys[:, rows, :, past]
+        self.values[:, :, :, past] = values[:, rows, :, past]
+
     def _require_room(self, end: int) -> None:
         if end > self.length:
             raise ValueError(

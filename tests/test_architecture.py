@@ -17,6 +17,8 @@ ORDER = (
     "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
     # what the paper says, and what the model is trained and judged with
     "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "training", "export",
+    "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "inference",
+    "training", "export",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with

@@ -147,6 +147,42 @@ def test_reordered_rows_go_on_from_what_they_have_taken_over():
         assert largest_difference(torch.cat(hidden, 1), expected) < TOLERANCE
 
 
+def test_selected_rows_go_on_with_their_own_source():
+    """Fewer rows, others, or the same several times: each has its own past and its own source."""
+    model, target, following = transformer(), tokens(3, 4, seed=2), tokens(5, 3, seed=3)
+    source = padded(tokens(3, N), N, 4, 6)
+    memory = model.encode(source)
+    for rows in ([0], [2], [1, 2], [2, 0], [0, 1, 2], [2, 2, 1], [0, 0, 1, 1, 2]):
+        for start in (0, 4):  # before the first token, as for beams, and later
+            cache = model.new_cache(memory, 7)
+            if start:
+                model.decode(target, memory, cache)
+            cache.select(torch.tensor(rows, dtype=torch.uint8))
+            assert (cache.position, cache.length) == (start, 7)
+            few = Memory(memory.states[rows], memory.mask[rows])
+            hidden = [model.decode(following[: len(rows), i : i + 1], few, cache) for i in range(3)]
+            whole = torch.cat([target[rows, :start], following[: len(rows)]], 1)
+            expected = model.decode(whole, model.encode(source[rows]))[:, start:]
+            assert largest_difference(torch.cat(hidden, 1), expected) < TOLERANCE
+
+
+@pytest.mark.parametrize("rows", [[], [2], [-1], [[0, 1]], [0, 1, 2]], ids=str)
+def test_rows_that_are_not_there_cannot_be_selected(rows):
+    model = transformer()
+    cache = model.new_cache(model.encode(SOURCE), M)
+    with pytest.raises(ValueError, match=r"^rows must be one or more indices from 0 to 1, got ") as caught:
+        cache.select(torch.tensor(rows, dtype=torch.long))
+    assert str(caught.value).endswith(f"got {rows}.")
+    assert cache.keys.shape[1] == BATCH
+
+
+@pytest.mark.parametrize("rows", [torch.tensor([0.0]), torch.tensor([True, False]), [0]])
+def test_selected_rows_are_integers(rows):
+    model = transformer()
+    with pytest.raises(TypeError, match=r"^rows must be a tensor of integers, got "):
+        model.new_cache(model.encode(SOURCE), M).select(rows)
+
+
 def test_no_gradient_flows_through_the_cache_and_all_without_it():
     model, target = transformer(), tokens(BATCH, M)
     memory = model.encode(SOURCE)
