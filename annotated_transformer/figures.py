@@ -574,13 +574,13 @@ def flow(
             raise ValueError(f"across, past and repeated must name blocks, got {index} in {title!r}.")
     style.use()
     most = max(map(len, columns.values()))
-    figure = Figure(figsize=(style.WIDTH, _PITCH * most + 0.75))
+    figure = Figure(figsize=(style.WIDTH, _PITCH * most + 0.5))
     ax = figure.subplots()
-    ax.set(xlim=(0, 5.3), ylim=(-0.35, _PITCH * most + 0.25), aspect="equal")
+    ax.set(xlim=(0, 5.3), ylim=(-0.45, _PITCH * most - 0.15), aspect="equal")
     ax.set_axis_off()
     for title, (first, last, often) in (repeated or {}).items():
         x = _CENTRES[titles.index(title)]
-        corner, height = (x - 1.13, first * _PITCH - 0.49), (last - first) * _PITCH + 0.79
+        corner, height = (x - 1.13, first * _PITCH - 0.46), (last - first) * _PITCH + 0.71
         ax.add_patch(Rectangle(corner, 2.26, height, facecolor="#F2F2F2", edgecolor=style.MASKED, gid="repeated"))
         ax.text(x + 1.08, corner[1] + 0.06, often, ha="right", va="bottom", fontsize=9)
     for title, x, side in zip(titles, _CENTRES, (-1, 1), strict=True):
