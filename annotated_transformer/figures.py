@@ -582,7 +582,8 @@ def flow(
         x = _CENTRES[titles.index(title)]
         corner, height = (x - 1.13, first * _PITCH - 0.46), (last - first) * _PITCH + 0.71
         ax.add_patch(Rectangle(corner, 2.26, height, facecolor="#F2F2F2", edgecolor=style.MASKED, gid="repeated"))
-        ax.text(x + 1.08, corner[1] + 0.06, often, ha="right", va="bottom", fontsize=9)
+        free, aligned = ((1.08, "right"), (-1.08, "left"))[titles.index(title)]  # no arrow leads past there
+        ax.text(x + free, corner[1] + 0.06, often, ha=aligned, va="bottom", fontsize=9)
     for title, x, side in zip(titles, _CENTRES, (-1, 1), strict=True):
         blocks = columns[title]
         for index, (name, inside, leaves) in enumerate(blocks):

@@ -485,7 +485,9 @@ EVERY = {
     ),
     "sheets": lambda: figures.cubes({"a": FUTURE, "b": ~FUTURE}, ("sample", "feature")),
     "owners": lambda: figures.owners({"a": FUTURE + 1, "b": ~FUTURE + 1}, ROWS, ROWS, owner="head", **AXES),
-    "flow": lambda: figures.flow({name: [("masked self-attention", "(2, 3, 6, 6)", "(2, 6, 24)")] * 11 for name in "ab"}),
+    "flow": lambda: figures.flow(
+        {name: [("masked self-att.", "weights (2, 3, 6, 6)", "(2, 6)")] * 11 for name in "ab"}
+    ),
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
