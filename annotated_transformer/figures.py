@@ -31,6 +31,7 @@ __all__ = [
     "clocks",
     "cubes",
     "curves",
+    "flow",
     "heatmap",
     "log_log",
     "mask_grid",
@@ -541,6 +542,70 @@ def clocks(
     return figure
 
 
+def flow(
+    columns: Mapping[str, Sequence[tuple[str, str, str]]],
+    *,
+    across: Sequence[tuple[tuple[str, int], tuple[str, int]]] = (),
+    past: Sequence[tuple[str, int]] = (),
+    repeated: Mapping[str, tuple[int, int, str]] | None = None,
+) -> Figure:
+    """What flows through a model: columns of blocks from the bottom up, and what each arrow carries.
+
+    Its message is what stays the same from arrow to arrow, and where it changes.
+
+    Args:
+        columns: Two columns by title, each with its blocks from the bottom up: a block's name, what is made inside (may
+            be empty), and what the arrow carries that leaves it.
+        across: Arrows from a block, as (column, index), to the side of a block in the other column.
+        past: Blocks, as (column, index), that have an arrow past them into the next block.
+        repeated: For a column the indices of the first and the last block that are repeated, and how often, in words.
+
+    Raises:
+        ValueError: There are not two columns, or one has no block, or an index is not a block's.
+    """
+    _named("columns", columns)
+    if len(columns) != 2 or not all(columns.values()):
+        raise ValueError(f"columns must be two, each with at least one block, got {len(columns)}.")
+    titles = list(columns)
+    ends = [end for pair in across for end in pair] + [(title, index + 1) for title, index in past]
+    ends += [(title, index) for title, (first, last, _) in (repeated or {}).items() for index in (first, last)]
+    for title, index in ends:
+        if title not in columns or not 0 <= index < len(columns[title]):
+            raise ValueError(f"across, past and repeated must name blocks, got {index} in {title!r}.")
+    style.use()
+    most = max(map(len, columns.values()))
+    figure = Figure(figsize=(style.WIDTH, _PITCH * most + 0.5))
+    ax = figure.subplots()
+    ax.set(xlim=(0, 5.3), ylim=(-0.45, _PITCH * most - 0.15), aspect="equal")
+    ax.set_axis_off()
+    for title, (first, last, often) in (repeated or {}).items():
+        x = _CENTRES[titles.index(title)]
+        corner, height = (x - 1.13, first * _PITCH - 0.46), (last - first) * _PITCH + 0.71
+        ax.add_patch(Rectangle(corner, 2.26, height, facecolor="#F2F2F2", edgecolor=style.MASKED, gid="repeated"))
+        free, aligned = ((1.08, "right"), (-1.08, "left"))[titles.index(title)]  # no arrow leads past there
+        ax.text(x + free, corner[1] + 0.06, often, ha=aligned, va="bottom", fontsize=9)
+    for title, x, side in zip(titles, _CENTRES, (-1, 1), strict=True):
+        blocks = columns[title]
+        for index, (name, inside, leaves) in enumerate(blocks):
+            y = index * _PITCH
+            ax.add_patch(Rectangle((x - 0.75, y - 0.22), 1.5, 0.44, facecolor="white", edgecolor="black", gid="block"))
+            ax.text(x, y + 0.1 * bool(inside), name, ha="center", va="center", fontsize=9)
+            ax.text(x, y - 0.1, inside, ha="center", va="center", fontsize=9, color=style.NEUTRAL.colour)
+            ax.text(x + 0.07, y + 0.34, leaves, ha="left", va="center", fontsize=9, color=style.QUERY.colour)
+            if (title, index) not in [start for start, _ in across]:
+                _arrow(ax, [(x, y + 0.22), (x, y + _PITCH - 0.22)])
+            if (title, index) in past:
+                edge, beneath = x + side * 0.95, y - 0.28
+                _arrow(ax, [(x, beneath), (edge, beneath), (edge, y + _PITCH), (x + side * 0.75, y + _PITCH)])
+        ax.text(x, -0.33, title, ha="center", va="top", fontweight="bold")
+    for (start, low), (end, high) in across:
+        x, other = (_CENTRES[titles.index(title)] for title in (start, end))
+        middle, towards = (x + other) / 2, 1 if other > x else -1
+        top, y = low * _PITCH + 0.5, high * _PITCH
+        _arrow(ax, [(x, top - 0.28), (x, top), (middle, top), (middle, y), (other - towards * 0.75, y)])
+    return figure
+
+
 # What the figures share: checking arrays, laying out panels, drawing cells and lines.
 
 
@@ -696,6 +761,18 @@ def _grid(ax: Axes, shape: tuple[int, ...], colour: str = "white") -> None:
 def _hatch(ax: Axes, hidden: NDArray[np.bool_]) -> None:
     for row, column in zip(*np.nonzero(hidden), strict=True):
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **_MASKED))
+
+
+_PITCH = 0.72  # inches from block to block
+_CENTRES = (1.25, 4.0)  # of the two columns, in inches
+
+
+def _arrow(ax: Axes, corners: Sequence[tuple[float, float]]) -> None:
+    """A line through the corners, with a head at its end."""
+    x, y = zip(*corners, strict=True)
+    ax.plot(x[:-1], y[:-1], color="black", linewidth=1, solid_capstyle="butt")
+    arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "black", "linewidth": 1, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", corners[-1], corners[-2], arrowprops=arrow)
 
 
 _LEAN = (0.42, 0.3)  # how far one step to the back goes to the right and up, in cubes

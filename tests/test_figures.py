@@ -485,6 +485,9 @@ EVERY = {
     ),
     "sheets": lambda: figures.cubes({"a": FUTURE, "b": ~FUTURE}, ("sample", "feature")),
     "owners": lambda: figures.owners({"a": FUTURE + 1, "b": ~FUTURE + 1}, ROWS, ROWS, owner="head", **AXES),
+    "flow": lambda: figures.flow(
+        {name: [("masked self-att.", "weights (2, 3, 6, 6)", "(2, 6)")] * 11 for name in "ab"}
+    ),
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
@@ -520,3 +523,39 @@ def test_no_model_and_no_pyplot_is_loaded():
         "sys.exit(any(name in sys.modules for name in ('matplotlib.pyplot', 'annotated_transformer.model')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# flow
+
+SMALL_FLOW = {"left": [("in", "", "(2, 4)"), ("a", "(4, 4)", "(2, 4, 8)")], "right": [("b", "", "x"), ("c", "", "y")]}
+
+
+def test_flow_draws_every_block_and_names_what_every_arrow_carries():
+    figure = figures.flow(
+        SMALL_FLOW, across=[(("left", 1), ("right", 1))], past=[("right", 0)], repeated={"left": (1, 1, "N times")}
+    )
+    (ax,) = figure.axes
+    words = {text.get_text() for text in ax.texts}
+    assert words >= {"left", "right", "in", "a", "b", "c", "(2, 4)", "(4, 4)", "(2, 4, 8)", "x", "y", "N times"}
+    gids = [patch.get_gid() for patch in ax.patches]
+    assert gids.count("block") == 4
+    assert gids.count("repeated") == 1
+    heads = [text.xy for text in ax.texts if getattr(text, "arrow_patch", None)]
+    assert len(heads) == 5  # one above each block but `a`, whose arrow leads across; one past `b`
+    c = next(text.get_position() for text in ax.texts if text.get_text() == "c")
+    assert sum(abs(y - c[1]) < 1e-6 and 0.7 < abs(x - c[0]) < 0.8 for x, y in heads) == 2  # into both sides of `c`
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings"),
+    [
+        ({"left": SMALL_FLOW["left"]}, {}),
+        (SMALL_FLOW | {"right": []}, {}),
+        (SMALL_FLOW, {"past": [("right", 1)]}),
+        (SMALL_FLOW, {"across": [(("left", 1), ("middle", 1))]}),
+        (SMALL_FLOW, {"repeated": {"left": (0, 2, "twice")}}),
+    ],
+)
+def test_flow_refuses_what_is_not_there(columns, settings):
+    with pytest.raises(ValueError, match="must"):
+        figures.flow(columns, **settings)
