@@ -16,7 +16,8 @@ ORDER = (
     # the model, in the paper's order
     "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
     # what the paper says, and what the model is trained and judged with
-    "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "training", "export",
+    "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "evaluation",
+    "training", "runs", "export",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with
