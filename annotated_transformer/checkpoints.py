@@ -239,7 +239,9 @@ def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there; a folder that is half removed no longer has its name."""
     if path.is_dir() and not path.is_symlink():
         if not path.name.startswith("."):
-            path = path.replace(path.with_name(f".{path.name}.gone"))
+            gone = path.with_name(f".{path.name}.gone")
+            shutil.rmtree(gone, ignore_errors=True)
+            path = path.replace(gone)
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def train(
 ) -> list[dict[str, Any]]:
     """Train a model, in place, to the last step of its settings.
 
-    A terminal shows a progress bar. Ctrl-C ends the run after the step it is in, with a checkpoint if there is a folder.
+    A terminal shows a progress bar. Ctrl-C ends the run after the step it is in; with a folder, that step is saved.
 
     Args:
         model: Its weights are changed; on the device it is on.
@@ -222,7 +222,8 @@ class _Run:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Refuse a second run in the same folder at the same time; the system forgets the lock of a killed process."""
-        if self.folder.exists() and not self.path.exists() and any(self.folder.iterdir()):
+        strangers = [path for path in self.folder.glob("*") if not path.name.startswith(".")]
+        if strangers and not self.path.exists():
             raise FileExistsError(f"folder {self.folder} is not empty, and holds no run: choose another.")
         if sys.platform == "win32" or self.trainer.rank:
             yield
@@ -289,10 +290,8 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     """The entries of a log; a line that was being written when the process was killed is none."""
     entries = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
+        with suppress(json.JSONDecodeError):
             entries.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
     return entries
 
 

@@ -111,7 +111,7 @@ class TrainingSettings:
         return dataclasses.replace(self, **changes)
 
 
-class Diverged(FloatingPointError):
+class Diverged(FloatingPointError):  # noqa: N818  # it names what happened, as KeyboardInterrupt does
     """The loss or the gradient is no longer finite; the weights are still those of the step before.
 
     Attributes:
