@@ -14,7 +14,7 @@ PACKAGE = "annotated_transformer"
 ORDER = (
     "book_files", "require",
     # the model, in the paper's order
-    "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
+    "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants", "costs",
     # what the paper says, and what the model is trained and judged with
     "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "evaluation",
     "training", "runs", "export",
