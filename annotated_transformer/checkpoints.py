@@ -106,6 +106,35 @@ def load_model(folder: Path | str) -> tuple[Transformer, Tokenizer | None]:
     return model.eval(), tokenizer
 
 
+def find(name: Path | str) -> Path:
+    """Find a model's folder: one of that name, the last checkpoint of a run of that name, or a model that we ship.
+
+    Raises:
+        FileNotFoundError: If there is none; the message names the models that are shipped.
+    """
+    folder = Path(name)
+    if (folder / CONFIG).is_file():
+        return folder
+    saved = checkpoint_folders(folder)
+    if saved:
+        return saved[-1]
+    shipped = Path(__file__).parent / "models"
+    if (shipped / str(name) / CONFIG).is_file():
+        return shipped / str(name)
+    names = sorted(path.parent.name for path in shipped.glob(f"*/{CONFIG}"))
+    if (folder / "run.json").is_file():
+        raise FileNotFoundError(f"the run in {folder} has no checkpoint yet.")
+    raise FileNotFoundError(
+        f"there is no model {str(name)!r}: no folder of that name has a {CONFIG} or checkpoints, and the models that "
+        f"come with the package are {', '.join(names) or 'none'}."
+    )
+
+
+def checkpoint_folders(run: Path | str) -> list[Path]:
+    """List the checkpoints of a run's folder, the oldest first."""
+    return sorted(path for path in (Path(run) / "checkpoints").glob("*") if path.name.isdigit())
+
+
 def average(folders: Sequence[Path | str]) -> tuple[Transformer, Tokenizer | None]:
     """Average the weights of several checkpoints of one run, as section 6.1 does with the last 5 and the last 20.
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from .batching import Example, collate, plan
+from .decoding import translate
 from .model import Transformer
 from .optimization import projected_cross_entropy
+from .tasks import Pair
+from .tokens import Tokenizer
 
-__all__ = ["cross_entropy", "evaluating", "scores"]
+__all__ = ["cross_entropy", "evaluating", "scores", "translation_scores"]
 
 # How sacrebleu cuts a sentence into the words it counts. Chinese and Japanese write no blanks between words.
 _WORDS = {"zh": "zh", "ja": "char"}
@@ -72,6 +76,36 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     chrf = sacrebleu.corpus_chrf(list(translations), [list(references)])
     exact = sum(ours == theirs for ours, theirs in zip(translations, references, strict=True)) / len(references)
     return {"bleu": bleu.score, "chrf": chrf.score, "exact": exact}
+
+
+def translation_scores(
+    model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], **search: Any
+) -> dict[str, float]:
+    """Translate the sources of some pairs and compare with their targets.
+
+    Args:
+        model: The model that is judged.
+        tokenizer: The model's.
+        pairs: At least one.
+        **search: What ``translate`` takes, such as ``beam`` and ``alpha``.
+
+    Returns:
+        What ``scores`` returns. With several target languages, each has figures of its own, such as ``bleu_de``, and
+        those without a language are the mean over the languages.
+    """
+    by_language: dict[str | None, list[Pair]] = {}
+    for pair in pairs:
+        by_language.setdefault(pair.language, []).append(pair)
+    found = {}
+    for language, group in by_language.items():
+        translations = translate(model, tokenizer, [pair.source for pair in group], language=language, **search)
+        texts = [translation.text for translation in translations]
+        found[language] = scores(texts, [pair.target for pair in group], language)
+    names = list(next(iter(found.values())))
+    mean = {name: sum(figures[name] for figures in found.values()) / len(found) for name in names}
+    if len(found) == 1:
+        return mean
+    return mean | {f"{name}_{language}": found[language][name] for language in found for name in names}
 
 
 class evaluating:  # noqa: N801  # reads as a verb: with evaluating(model)

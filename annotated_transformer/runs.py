@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +25,12 @@ from tqdm import tqdm
 
 from . import checkpoints, evaluation
 from .batching import Example, encode
-from .decoding import translate
 from .model import Transformer
 from .tasks import Pair
 from .tokens import Tokenizer
 from .training import Trainer, TrainingSettings
 
-__all__ = ["checkpoint_folders", "due", "train"]
+__all__ = ["due", "train"]
 
 
 def train(
@@ -45,6 +44,7 @@ def train(
     resume: bool = False,
     tensorboard: bool = False,
     watch: Callable[[dict[str, Any]], object] | None = None,
+    asked: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Train a model, in place, to the last step of its settings.
 
@@ -60,6 +60,7 @@ def train(
         resume: Go on from the last checkpoint in ``folder``; start if there is none.
         tensorboard: Write TensorBoard's event files into ``folder`` too; needs the extra ``tensorboard``.
         watch: Called with each entry of the log as it comes.
+        asked: What else is to stand in ``run.json``, such as where the data came from.
 
     Returns:
         The log: an entry every ``log_every`` steps with ``step``, ``epoch``, ``loss`` (smoothed, nats per target token,
@@ -74,10 +75,12 @@ def train(
         KeyboardInterrupt: After Ctrl-C, when the checkpoint is written.
         ValueError: If the folder's run has other settings or other data, or no pair is short enough to learn from.
     """
-    examples = _short_enough(encode(pairs, tokenizer), settings.max_length)
+    examples = encode(pairs, tokenizer, settings.longest)
+    if not examples:
+        raise ValueError(f"pairs must hold some of at most longest = {settings.longest} tokens a side; there are none.")
     held_out = encode(validation, tokenizer)
     trainer = Trainer(model, examples, settings)
-    run = _Run(Path(folder), trainer, tokenizer) if folder is not None else None
+    run = _Run(Path(folder), trainer, tokenizer, asked or {}) if folder is not None else None
     log: list[dict[str, Any]] = []
     window = _Window()
 
@@ -122,11 +125,6 @@ def due(step: int, every: int, last: int) -> bool:
     return step == last or (every > 0 and step % every == 0)
 
 
-def checkpoint_folders(folder: Path | str) -> list[Path]:
-    """List the checkpoints of a run, the oldest first."""
-    return sorted(path for path in (Path(folder) / "checkpoints").glob("*") if path.name.isdigit())
-
-
 @dataclass
 class _Window:
     """What is added up between two entries of the log."""
@@ -167,8 +165,8 @@ class _Window:
 class _Run:
     """A run's folder: ``run.json``, ``log.jsonl``, and ``checkpoints/`` with one folder a checkpoint."""
 
-    def __init__(self, folder: Path, trainer: Trainer, tokenizer: Tokenizer) -> None:
-        self.folder, self.trainer, self.tokenizer = folder, trainer, tokenizer
+    def __init__(self, folder: Path, trainer: Trainer, tokenizer: Tokenizer, asked: Mapping[str, Any]) -> None:
+        self.folder, self.trainer, self.tokenizer, self.asked = folder, trainer, tokenizer, dict(asked)
         self.path, self.log_path = folder / "run.json", folder / "log.jsonl"
         self.writer: Any = None
 
@@ -179,12 +177,13 @@ class _Run:
             "config": dataclasses.asdict(trainer.model.config),
             "settings": dataclasses.asdict(trainer.settings),
             "data": _fingerprint(trainer.examples),
+            "asked": self.asked,
         }
         if self.path.exists():
             if not resume:
                 raise FileExistsError(f"folder {self.folder} holds a run already: resume it, or choose another.")
             self._require_same(checkpoints.read_json(self.path), facts)
-        saved = checkpoint_folders(self.folder)
+        saved = checkpoints.checkpoint_folders(self.folder)
         extra = trainer.restore(saved[-1]) if saved else {}
         log = [entry for entry in _read_log(self.log_path) if entry["step"] <= trainer.step]
         if trainer.processes > 1:
@@ -192,6 +191,8 @@ class _Run:
         if trainer.rank == 0:
             for left in (self.folder / "checkpoints").glob(".*"):  # by a process that was killed
                 checkpoints.remove(left)
+            with checkpoints.moved_into_place(self.folder / checkpoints.TOKENIZER) as beside:
+                self.tokenizer.save(beside)
             with checkpoints.moved_into_place(self.path) as beside:
                 checkpoints.write_json(beside, facts)
             with checkpoints.moved_into_place(self.log_path) as beside:  # without what came after the checkpoint
@@ -214,7 +215,7 @@ class _Run:
             folder = self.folder / "checkpoints" / f"{self.trainer.step:08}"
             if not folder.exists():
                 self.trainer.save(folder, self.tokenizer, window)
-            for old in checkpoint_folders(self.folder)[: -self.trainer.settings.keep]:
+            for old in checkpoints.checkpoint_folders(self.folder)[: -self.trainer.settings.keep]:
                 checkpoints.remove(old)
         if self.trainer.processes > 1:
             dist.barrier()
@@ -262,21 +263,7 @@ def _validate(
     loss = evaluation.cross_entropy(trainer.model, examples)
     entry = {"step": trainer.step, "validation_loss": loss, "perplexity": math.exp(min(loss, 700.0))}
     chosen = validation[: trainer.settings.translate]
-    if chosen:
-        languages = [pair.language for pair in chosen]
-        found = translate(trainer.model, tokenizer, [pair.source for pair in chosen], language=languages, beam=1)
-        one = languages[0] if len(set(languages)) == 1 else None
-        entry |= evaluation.scores([translation.text for translation in found], [pair.target for pair in chosen], one)
-    return entry
-
-
-def _short_enough(examples: Sequence[Example], max_length: int) -> list[Example]:
-    kept = [example for example in examples if max(len(example.source), len(example.target) + 1) <= max_length]
-    if not kept:
-        raise ValueError(
-            f"pairs must hold some with at most max_length = {max_length} tokens on a side; there are none."
-        )
-    return kept
+    return entry | evaluation.translation_scores(trainer.model, tokenizer, chosen, beam=1) if chosen else entry
 
 
 def _fingerprint(examples: Sequence[Example]) -> str:

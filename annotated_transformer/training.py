@@ -27,7 +27,7 @@ from . import checkpoints, require
 from .batching import Batch, Example, collate, plan
 from .model import Transformer
 from .optimization import adam, clip, make_schedule, projected_cross_entropy
-from .tokens import Tokenizer
+from .tokens import PAD, Tokenizer
 
 __all__ = ["Diverged", "Trainer", "TrainingSettings", "seed_of"]
 
@@ -39,7 +39,7 @@ class TrainingSettings:
     Attributes:
         steps: Number of updates of the weights (5.2).
         max_tokens: Size of a batch, in tokens of the longer side with its padding; 5.1 speaks of about 25,000.
-        max_length: Pairs with a longer side than this, in tokens, are left out.
+        longest: Pairs with a longer side than this, in tokens, are left out.
         accumulate: Number of batches whose gradients make one step, in each process.
         schedule: How the learning rate follows the step: ``"paper"`` (Equation 3) or ``"linear"``.
         warmup_steps: Steps in which the learning rate rises.
@@ -61,7 +61,7 @@ class TrainingSettings:
 
     steps: int = 100_000
     max_tokens: int = 25_000
-    max_length: int = 256
+    longest: int = 256
     accumulate: int = 1
     schedule: str = "paper"
     warmup_steps: int = 4000
@@ -81,7 +81,7 @@ class TrainingSettings:
     keep: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("steps", "max_tokens", "max_length", "accumulate", "warmup_steps", "log_every", "keep"):
+        for name in ("steps", "max_tokens", "longest", "accumulate", "warmup_steps", "log_every", "keep"):
             require.integer(name, getattr(self, name), least=1)
         for name in ("validate_every", "translate", "save_every", "seed"):
             require.integer(name, getattr(self, name), least=0)
@@ -146,6 +146,8 @@ class Trainer:
         require.instance("settings", settings, TrainingSettings)
         if not examples:
             raise ValueError("examples must hold at least one sentence pair, got none.")
+        if model.config.pad_id != PAD:
+            raise ValueError(f"model must have the pad_id {PAD} of every tokenizer here, got {model.config.pad_id}.")
         self.model, self.examples, self.settings = model, examples, settings
         self.device = next(model.parameters()).device
         self.rank, self.processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -186,7 +188,7 @@ class Trainer:
         total = torch.zeros(2, dtype=torch.float64)
         for place, indices in mine:
             torch.manual_seed(seed_of(self.settings.seed, self.step, place))
-            batch = collate(self.examples, indices, self.model.config.pad_id).to(self.device)
+            batch = collate(self.examples, indices).to(self.device)
             with self._accumulating(last=place == mine[-1][0]), self._precision():
                 loss = self.loss(batch) / tokens
                 (loss * self.processes).backward()  # DistributedDataParallel takes the mean over the processes
