@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,8 +60,10 @@ SetOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given.")]
-SourceOption = Annotated[str, typer.Option(help="Language of the source: the ending of its files in a folder.")]
-TargetOption = Annotated[str, typer.Option(help="Language of the target.")]
+SourceOption = Annotated[
+    str | None, typer.Option(help="Language of the source, the ending of its files in a folder; en if not given.")
+]
+TargetOption = Annotated[str | None, typer.Option(help="Language of the target; de if not given.")]
 LanguagesOption = Annotated[
     str | None, typer.Option(help="Target languages of a data set that has several, with commas: de,zh.")
 ]
@@ -91,8 +94,8 @@ def train(
     ] = None,
     preset: Annotated[Preset, typer.Option(help="The model's sizes.")] = Preset.tiny,
     changes: SetOption = None,
-    source: SourceOption = "en",
-    target: TargetOption = "de",
+    source: SourceOption = None,
+    target: TargetOption = None,
     languages: LanguagesOption = None,
     tokens: Annotated[
         str | None, typer.Option(help="What a token is: bpe, unigram, word or character; it depends on the data.")
@@ -101,7 +104,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too.")] = False,
     device: DeviceOption = None,
 ) -> None:
-    """Train a model.
+    r"""Train a model.
 
     \b
     annotated-transformer train dates -o runs/dates --set steps=2000
@@ -128,7 +131,7 @@ def train(
         else:
             if data is None:
                 raise typer.BadParameter("name the data to learn from.")
-            asked = {"name": data, "source": source, "target": target, "languages": _split(languages)}
+            asked = _asked(data, source, target, languages)
             corpus = tasks.load(**asked)
             tokenizer = _tokenizer(corpus, tokens or _TOKENS.get(data, "bpe"), vocabulary)
             config, settings = _changed(preset, changes or [], tokenizer.vocab_size)
@@ -170,7 +173,7 @@ def translate(
     int8: Annotated[bool, typer.Option("--int8", help="Compute with 8-bit weights: faster for large models.")] = False,
     device: DeviceOption = None,
 ) -> None:
-    """Translate sentences: arguments, the lines of a file, or the lines of standard input.
+    r"""Translate sentences: arguments, the lines of a file, or the lines of standard input.
 
     \b
     annotated-transformer translate -m runs/dates -l de "Saturday, November 29, 2036"
@@ -204,15 +207,15 @@ def evaluate(
     model: ModelOption,
     data: Annotated[str, typer.Argument(help="As for train.")],
     part: Annotated[Part, typer.Option(help="Which part of the data.")] = Part.test,
-    source: SourceOption = "en",
-    target: TargetOption = "de",
+    source: SourceOption = None,
+    target: TargetOption = None,
     languages: LanguagesOption = None,
     beam: Annotated[int, typer.Option(help="As for translate.")] = 4,
     alpha: Annotated[float, typer.Option(help="As for translate.")] = 0.6,
     limit: Annotated[int | None, typer.Option(help="Only so many sentence pairs of each set.")] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Judge a model: perplexity, BLEU and chrF by sacrebleu, and the share of exact matches.
+    r"""Judge a model: perplexity, BLEU and chrF by sacrebleu, and the share of exact matches.
 
     \b
     annotated-transformer evaluate -m runs/dates dates
@@ -224,7 +227,7 @@ def evaluate(
     from .batching import encode
 
     loaded, tokenizer = _load(model, _device(device))
-    corpus = tasks.load(name=data, source=source, target=target, languages=_split(languages))
+    corpus = tasks.load(**_asked(data, source, target, languages))
     sets = corpus.test if part is Part.test else {"validation": corpus.validation}
     if not any(sets.values()):
         raise ValueError(f"{data} has no {part.value} set.")
@@ -249,7 +252,7 @@ def export(
     half: Annotated[bool, typer.Option("--half", help="Store 16 bits a number, half the size.")] = False,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files too, checked with onnxruntime.")] = False,
 ) -> None:
-    """Write a model's folder: weights, configuration, tokenizer.
+    r"""Write a model's folder: weights, configuration, tokenizer.
 
     \b
     annotated-transformer export -m runs/dates --average 5 --half -o models/dates
@@ -281,7 +284,7 @@ def info(
     changes: SetOption = None,
     length: Annotated[int, typer.Option(help="Tokens of source and target for which the operations are counted.")] = 25,
 ) -> None:
-    """Say what a model costs: parameters, memory, floating-point operations.
+    r"""Say what a model costs: parameters, memory, floating-point operations.
 
     \b
     annotated-transformer info --preset big
@@ -347,26 +350,24 @@ def _changed(preset: Preset, changes: Iterable[str], vocab_size: int | None) -> 
         if vocab_size is not None and name == "vocab_size":
             raise typer.BadParameter("vocab_size is the tokenizer's; --vocabulary changes it.")
         if hasattr(chosen, name):
-            chosen = chosen.replace(**{name: _value(chosen, name, text)})
+            chosen = chosen.replace(**{name: _value(text)})
         elif hasattr(settings, name):
-            settings = settings.replace(**{name: _value(settings, name, text)})
+            settings = settings.replace(**{name: _value(text)})
         else:
             fields = [field.name for kind in (chosen, settings) for field in dataclasses.fields(kind)]
             raise typer.BadParameter(f"there is no field {name!r} to --set; there are {', '.join(fields)}.")
     return chosen, settings
 
 
-def _value(fields: Any, name: str, text: str) -> Any:
+def _value(text: str) -> Any:
     """Read a value as what the field holds: a whole number, a number, true or false, none, or a word."""
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        return float(number) if isinstance(getattr(fields, name), float) else number
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return float(text)
     return text
 
 
@@ -461,8 +462,11 @@ def _count(model: Transformer) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _split(languages: str | None) -> list[str] | None:
-    return None if languages is None else [language.strip() for language in languages.split(",") if language.strip()]
+def _asked(data: str, source: str | None, target: str | None, languages: str | None) -> dict[str, Any]:
+    """What ``tasks.load`` is called with: the data and what else was given."""
+    several = None if languages is None else [language.strip() for language in languages.split(",") if language.strip()]
+    options = {"name": data, "source": source, "target": target, "languages": several}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _lines(sentences: list[str] | None, file: Path | None) -> Iterator[str]:

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import checkpoints, require
 from .batching import Batch, Example, collate, plan
 from .model import Transformer
-from .optimization import adam, clip, make_schedule, projected_cross_entropy
+from .optimization import SCHEDULES, adam, clip, make_schedule, projected_cross_entropy
 from .tokens import PAD, Tokenizer
 
 __all__ = ["Diverged", "Trainer", "TrainingSettings", "seed_of"]
@@ -41,10 +41,11 @@ class TrainingSettings:
         max_tokens: Size of a batch, in tokens of the longer side with its padding; 5.1 speaks of about 25,000.
         longest: Pairs with a longer side than this, in tokens, are left out.
         accumulate: Number of batches whose gradients make one step, in each process.
-        schedule: How the learning rate follows the step: ``"paper"`` (Equation 3) or ``"linear"``.
+        schedule: How the learning rate follows the step: ``"paper"`` (Equation 3), ``"linear"`` or ``"cosine"``.
         warmup_steps: Steps in which the learning rate rises.
         factor: Of the paper's schedule.
-        peak: The highest learning rate of the linear schedule, which then falls to 0 at the last step.
+        peak: The highest learning rate of the other schedules, which then fall to 0 at the last step; that of Equation 3
+            if not given.
         beta_1: Adam's memory of the gradients (5.3).
         beta_2: Adam's memory of their squares.
         epsilon: What Adam adds to the root of the squares.
@@ -66,7 +67,7 @@ class TrainingSettings:
     schedule: str = "paper"
     warmup_steps: int = 4000
     factor: float = 1.0
-    peak: float = 1e-3
+    peak: float | None = None
     beta_1: float = 0.9
     beta_2: float = 0.98
     epsilon: float = 1e-9
@@ -85,16 +86,17 @@ class TrainingSettings:
             require.integer(name, getattr(self, name), least=1)
         for name in ("validate_every", "translate", "save_every", "seed"):
             require.integer(name, getattr(self, name), least=0)
-        for name in ("factor", "peak", "epsilon"):
+        for name in ("factor", "epsilon"):
             require.positive(name, getattr(self, name))
         for name in ("beta_1", "beta_2", "eps_ls"):
             value = getattr(self, name)
             require.number(name, value)
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must lie from 0 up to below 1, got {value}.")
-        if self.max_norm is not None:
-            require.positive("max_norm", self.max_norm)
-        for name, choices in {"schedule": ("paper", "linear"), "precision": ("float32", "bfloat16")}.items():
+        for name in ("peak", "max_norm"):
+            if getattr(self, name) is not None:
+                require.positive(name, getattr(self, name))
+        for name, choices in {"schedule": SCHEDULES, "precision": ("float32", "bfloat16")}.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
 

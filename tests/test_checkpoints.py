@@ -90,7 +90,7 @@ def test_the_average_is_the_mean_of_the_weights(tmp_path):
 def test_only_models_of_one_shape_are_averaged(tmp_path):
     checkpoints.save_model(tmp_path / "a", transformer())
     checkpoints.save_model(tmp_path / "b", transformer(p_drop=0.5))
-    with pytest.raises(ValueError, match="one configuration.*b differs from .*a"):
+    with pytest.raises(ValueError, match=r"one configuration.*b differs from .*a"):
         checkpoints.average([tmp_path / "a", tmp_path / "b"])
     with pytest.raises(ValueError, match="at least one checkpoint, got none"):
         checkpoints.average([])
