@@ -14,7 +14,7 @@ __all__ = ["Embedding", "Generator"]
 
 
 class Embedding(nn.Module):
-    """A learnt vector for each token, multiplied by √d_model (section 3.4).
+    """A learned vector for each token, multiplied by √d_model (section 3.4).
 
     The rows start from a normal distribution with variance 1/d_model, so that what comes out has variance 1. The paper
     names no initialisation.
@@ -49,7 +49,7 @@ class Embedding(nn.Module):
 
 
 class Generator(nn.Module):
-    """The linear layer before the last softmax: a score for each token of the vocabulary (sections 3, 3.4).
+    """The linear layer before the last softmax: a logit for each token of the vocabulary (sections 3, 3.4).
 
     Args:
         weight: ``(V, d_model)``; the embedding's own parameter if the two are to be tied.
@@ -67,7 +67,7 @@ class Generator(nn.Module):
         self.weight = weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Score every token: ``(..., d_model)`` to logits ``(..., V)``; the dot product with each token's vector.
+        """Compute every token's logit, the dot product with its vector: ``(..., d_model)`` to ``(..., V)``.
 
         Raises:
             TypeError: If ``hidden`` is not a floating-point tensor of the parameters' dtype.

@@ -1,6 +1,6 @@
 """Normalisation (section 3.1): LayerNorm, which the Transformer uses, and BatchNorm, with which it is compared.
 
-Both bring numbers to mean 0 and variance 1, then scale and shift them by what they have learnt. They differ in which
+Both bring numbers to mean 0 and variance 1, then scale and shift them by what they have learned. They differ in which
 numbers are taken together: for LayerNorm all features of one token, for BatchNorm one feature of all tokens.
 """
 
@@ -20,8 +20,8 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5) -> Ten
 
     Args:
         x: ``(..., d)``.
-        gamma: ``(d,)``, the learnt scale.
-        beta: ``(d,)``, the learnt shift.
+        gamma: ``(d,)``, the learned scale.
+        beta: ``(d,)``, the learned shift.
         eps: Added to the variance, inside the root.
 
     Returns:
@@ -38,7 +38,7 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5) -> Ten
 
 
 class LayerNorm(nn.Module):
-    """``layer_norm`` with its learnt scale and shift, computed by PyTorch's fused kernel (section 3.1).
+    """``layer_norm`` with its learned scale and shift, computed by PyTorch's fused kernel (section 3.1).
 
     Args:
         d: Width of the last axis.

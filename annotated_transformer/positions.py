@@ -62,7 +62,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A learnt vector for each position (section 3.5; Table 3, row E).
+    """A learned vector for each position (section 3.5; Table 3, row E).
 
     Args:
         max_length: Number of positions.

@@ -14,9 +14,10 @@ PACKAGE = "annotated_transformer"
 ORDER = (
     "book_files", "require",
     # the model, in the paper's order
-    "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants", "costs",
+    "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
+    "costs",
     # what the paper says, and what the model is trained and judged with
-    "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "evaluation",
+    "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "evaluation",
     "training", "runs", "export",
     # what experiments give, and the experiments
     "recordings", "experiments",
