@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from . import require
 
 __all__ = [
     "adam",
-    "backward",
     "clip",
     "learning_rate",
     "make_schedule",
@@ -33,8 +32,6 @@ CHUNK = 2**23
 
 FUSED = ("cpu", "cuda", "mps")
 """Where PyTorch has one kernel for all that Adam does."""
-
-Micro = TypeVar("Micro")
 
 
 def learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> float:
@@ -246,34 +243,6 @@ def projected_cross_entropy(
     with torch.autocast(device, enabled=False):  # the function casts by itself, and only where that is wanted
         loss: Tensor = _ProjectedCrossEntropy.apply(rows, weight, right, settings)  # type: ignore[no-untyped-call]
     return loss
-
-
-def backward(loss: Callable[[Micro], Tensor], batches: Iterable[Micro], tokens: float) -> float:
-    """Add up the gradients of one step whose tokens come in several batches (gradient accumulation).
-
-    Every token weighs as much as if all had come in one batch: the divisor is the step's number of tokens. With each
-    batch's own, a token in a small batch would weigh more.
-
-    Args:
-        loss: Returns the **sum** of a batch's losses, as ``projected_cross_entropy`` does; called once for each.
-        batches: What ``loss`` is called with.
-        tokens: Number of real tokens in all of ``batches``. Where several processes average their gradients: the
-            tokens of all, divided by the number of processes.
-
-    Returns:
-        The loss per token.
-
-    Raises:
-        TypeError: If ``tokens`` is not a number.
-        ValueError: If ``tokens`` is not above 0.
-    """
-    require.positive("tokens", tokens)
-    total: Tensor | float = 0.0
-    for batch in batches:
-        share = loss(batch) / tokens
-        share.backward()  # type: ignore[no-untyped-call]
-        total = total + share.detach()
-    return float(total)
 
 
 def clip(parameters: Iterable[Tensor], max_norm: float) -> float:

@@ -15,10 +15,13 @@ ORDER = (
     "book_files", "require",
     # the model, in the paper's order
     "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
+    "costs",
     # what the paper says, and what the model is trained and judged with
     "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "training", "export",
     "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "inference",
     "training", "export",
+    "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "evaluation",
+    "training", "runs", "export",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with

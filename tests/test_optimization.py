@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from functools import partial
 
 import pytest
@@ -32,7 +31,6 @@ from annotated_transformer import optimization
 from annotated_transformer.experiments.measure import matmul_flops, peak_bytes
 from annotated_transformer.optimization import (
     adam,
-    backward,
     clip,
     learning_rate,
     make_schedule,
@@ -481,47 +479,6 @@ def test_the_fused_loss_refuses_matrices_that_do_not_fit():
 
 
 # The gradients of one step
-
-Batch = namedtuple("Batch", "source target labels")
-
-
-def loss_of(model, batch):
-    hidden = model.decode(batch.target, model.encode(batch.source))
-    return projected_cross_entropy(hidden, model.generator.weight, batch.labels, EPS, PAD)
-
-
-def test_accumulated_gradients_are_those_of_one_big_batch():
-    """Sentences of very unequal lengths, in batches of unequal size: a mean of means would not do."""
-    lengths = (5, 1, 4, 2, 5)
-    target, labels = (padded(tokens(5, M, seed=seed), *lengths) for seed in (2, 3))
-    whole = Batch(padded(tokens(5, N, seed=1), 7, 3, 5, 2, 6), target, labels)
-    small = [Batch(*(x[rows] for x in whole)) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
-    models = [transformer(seed=1) for _ in range(2)]
-    losses = [
-        backward(partial(loss_of, model), batches, sum(lengths))
-        for model, batches in zip(models, ([whole], small), strict=True)
-    ]
-    assert losses[0] == pytest.approx(loss_of(models[0], whole).item() / 17, rel=1e-12)
-    assert losses[1] == pytest.approx(losses[0], rel=1e-12)
-    for (name, one), other in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
-        assert largest_difference(one.grad, other.grad) < TOLERANCE, name
-        assert one.grad.abs().max() > 1e-6, name
-    expected = torch.autograd.grad(loss_of(models[0], whole) / 17, list(models[0].parameters()))
-    assert all(largest_difference(x.grad, y) < TOLERANCE for x, y in zip(models[0].parameters(), expected, strict=True))
-
-
-def test_gradients_add_to_those_that_are_there():
-    weight = nn.Parameter(torch.ones(3))
-    for _ in range(2):
-        assert backward(lambda factor: (factor * weight).sum(), iter([2.0, 5.0]), 7) == 3.0
-    assert weight.grad.tolist() == [2.0, 2.0, 2.0]
-
-
-@pytest.mark.parametrize(("error", "tokens_"), [(ValueError, 0), (ValueError, -1), (TypeError, torch.tensor(3))])
-def test_a_step_without_tokens_is_refused(error, tokens_):
-    with pytest.raises(error, match="tokens must be"):
-        backward(lambda _: torch.zeros(()), [], tokens_)
-
 
 def with_gradients(*values):
     made = [nn.Parameter(torch.zeros(len(value), dtype=torch.float64)) for value in values]

@@ -1,0 +1,222 @@
+"""A model as files: what is written is read back to the bit, whole or not at all, and other files are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from shapes import MODEL, transformer
+
+from annotated_transformer import checkpoints
+from annotated_transformer.model import Transformer
+
+
+def parameters(model):
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tied": "target"}, {"tied": "none", "positions": "learned"}])
+def test_a_model_comes_back_to_the_bit(tmp_path, changes):
+    model = transformer(**changes).float()
+    checkpoints.save_model(tmp_path / "model", model)
+    again, tokenizer = checkpoints.load_model(tmp_path / "model")
+    assert again.config == model.config
+    assert equal(parameters(again), parameters(model))
+    assert tokenizer is None
+    assert not again.training
+
+
+def test_a_tied_matrix_is_written_once_and_stays_tied(tmp_path):
+    checkpoints.save_model(tmp_path / "model", transformer())
+    names = checkpoints.load_tensors(tmp_path / "model" / "model.safetensors").keys()
+    assert sum("embedding" in name or "generator" in name for name in names) == 1
+    again, _ = checkpoints.load_model(tmp_path / "model")
+    assert again.generator.weight is again.source_embedding.weight is again.target_embedding.weight
+
+
+def test_half_precision_takes_half_the_room_and_loads_as_float32(tmp_path):
+    model = transformer().float()
+    checkpoints.save_model(tmp_path / "whole", model)
+    checkpoints.save_model(tmp_path / "half", model, dtype=torch.float16)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "whole")]
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    assert sizes[1] - sizes[0] == pytest.approx(2 * numbers, abs=500)
+    again, _ = checkpoints.load_model(tmp_path / "half")
+    for name, parameter in parameters(again).items():
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, parameters(model)[name].half().float())
+
+
+def test_a_model_replaces_a_model_and_nothing_else(tmp_path):
+    folder = tmp_path / "model"
+    checkpoints.save_model(folder, transformer(seed=0))
+    checkpoints.save_model(folder, transformer(seed=1))
+    assert equal(
+        parameters(checkpoints.load_model(folder)[0].double()), parameters(transformer(seed=1).float().double())
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]  # no leftovers
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("years of work")
+    with pytest.raises(FileExistsError, match="thesis is there and holds no model"):
+        checkpoints.save_model(tmp_path / "thesis", transformer())
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError, match="file is there"):
+        checkpoints.save_model(tmp_path / "file", transformer())
+    with pytest.raises(TypeError, match="model must be a Transformer, got Linear"):
+        checkpoints.save_model(tmp_path / "other", torch.nn.Linear(2, 3))
+
+
+def test_the_average_is_the_mean_of_the_weights(tmp_path):
+    models = [transformer(seed=seed).float() for seed in range(3)]
+    for index, model in enumerate(models):
+        checkpoints.save_model(tmp_path / str(index), model)
+    mean, _ = checkpoints.average([tmp_path / str(index) for index in range(3)])
+    for name, parameter in parameters(mean).items():
+        expected = sum(parameters(model)[name].double() for model in models) / 3
+        assert torch.equal(parameter, expected.float())
+    alone, _ = checkpoints.average([tmp_path / "1"])
+    assert equal(parameters(alone), parameters(models[1]))
+
+
+def test_only_models_of_one_shape_are_averaged(tmp_path):
+    checkpoints.save_model(tmp_path / "a", transformer())
+    checkpoints.save_model(tmp_path / "b", transformer(p_drop=0.5))
+    with pytest.raises(ValueError, match=r"one configuration.*b differs from .*a"):
+        checkpoints.average([tmp_path / "a", tmp_path / "b"])
+    with pytest.raises(ValueError, match="at least one checkpoint, got none"):
+        checkpoints.average([])
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _other_field(path):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"d_modell": 3}))
+
+
+def _other_size(path):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"d_ff": 31}))
+
+
+def _more_layers(path):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"N": 5}))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "error", "message"),
+    [
+        ("config.json", os.remove, FileNotFoundError, "holds no model: there is no config.json"),
+        ("config.json", _cut, ValueError, "config.json is damaged, or not JSON"),
+        ("config.json", _other_field, ValueError, "config.json is not a model's configuration.*d_modell"),
+        ("config.json", _other_size, ValueError, "does not fit the model: .* and .* in the model"),
+        ("config.json", _more_layers, ValueError, "does not fit the model: missing .*, unknown"),
+        ("model.safetensors", os.remove, FileNotFoundError, "there is no .*model.safetensors"),
+        ("model.safetensors", _cut, ValueError, "model.safetensors is damaged"),
+    ],
+)
+def test_what_is_not_a_model_is_named(tmp_path, file, damage, error, message):
+    checkpoints.save_model(tmp_path / "model", transformer())
+    damage(tmp_path / "model" / file)
+    with pytest.raises(error, match=message):
+        checkpoints.load_model(tmp_path / "model")
+
+
+def test_refused_weights_change_nothing():
+    model = transformer()
+    before = parameters(model)
+    weights = {name: torch.zeros_like(value) for name, value in before.items()}
+    weights[list(weights)[-1]] = torch.zeros(1, 1)
+    with pytest.raises(ValueError, match="the test does not fit"):
+        checkpoints.load_weights(model, weights, "the test")
+    assert equal(parameters(model), before)
+
+
+# --- written beside, moved into place -------------------------------------------------------------------------------
+
+
+def test_a_failure_leaves_the_old_file_and_no_leftovers(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("old")
+
+    def write_half(beside):
+        beside.write_text("ne")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"), checkpoints.moved_into_place(path) as beside:
+        write_half(beside)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_replaces_a_folder_and_its_parents_are_made(tmp_path):
+    path = tmp_path / "a" / "b"
+    for text in ("one", "two"):
+        with checkpoints.moved_into_place(path) as beside:
+            beside.mkdir()
+            (beside / text).write_text(text)
+    assert [file.name for file in path.iterdir()] == ["two"]
+    assert [file.name for file in path.parent.iterdir()] == ["b"]
+
+
+def test_a_folder_that_was_being_replaced_when_the_process_was_killed_is_put_back(tmp_path):
+    (tmp_path / ".model.old").mkdir()
+    (tmp_path / ".model.old" / "weights").write_text("precious")
+
+    def fail():
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"), checkpoints.moved_into_place(tmp_path / "model"):
+        fail()
+    assert (tmp_path / "model" / "weights").read_text() == "precious"
+
+
+KILLED = """
+import os, signal, sys
+import safetensors.torch
+from annotated_transformer import checkpoints
+from annotated_transformer.config import TransformerConfig
+from annotated_transformer.model import Transformer
+
+whole = safetensors.torch.save
+def save_half(tensors, path):
+    open(path, "wb").write(whole(tensors)[:999])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+safetensors.torch.save_file = save_half
+checkpoints.save_model(sys.argv[1], Transformer(TransformerConfig(d_model=6, d_ff=5, h=2, N=1, vocab_size=7)))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9 is a thing of POSIX systems")
+def test_a_process_killed_while_writing_leaves_the_old_model(tmp_path):
+    model = Transformer(MODEL).float()
+    checkpoints.save_model(tmp_path / "model", model)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "model")], check=False, env=dict(os.environ))
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / ".model.part" / "model.safetensors").stat().st_size == 999  # it was in the middle of it
+    again, _ = checkpoints.load_model(tmp_path / "model")
+    assert equal(parameters(again), parameters(model))
+    checkpoints.save_model(tmp_path / "model", model)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_is_removed_loses_its_name_first(tmp_path, monkeypatch):
+    (tmp_path / "00000007").mkdir()
+
+    def killed(path):
+        raise SystemExit
+
+    monkeypatch.setattr(checkpoints.shutil, "rmtree", killed)
+    with pytest.raises(SystemExit):
+        checkpoints.remove(tmp_path / "00000007")
+    assert [path.name for path in tmp_path.iterdir()] == [".00000007.gone"]
