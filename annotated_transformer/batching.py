@@ -40,7 +40,7 @@ class Example(NamedTuple):
     """One sentence pair as token ids.
 
     Attributes:
-        source: A language token where the pair has a language, the source's tokens, and ``</s>``.
+        source: The target language's token where a model has several, the source's tokens, and ``</s>``.
         target: The target's tokens alone; ``collate`` puts ``<s>`` before them, and ``</s>`` behind them.
     """
 
@@ -83,7 +83,7 @@ def encode(
     """Turn sentence pairs into token ids.
 
     Args:
-        pairs: Sentence pairs; one with a language gets that language's token before its source.
+        pairs: Sentence pairs; with a tokenizer of several languages, each gets its language's token before its source.
         tokenizer: What splits both sides.
         max_length: Pairs that take up more positions on either side are left out, not cut: a target that is cut
             teaches the model to stop in the middle. The position of ``</s>`` counts, that of a language token too.
@@ -106,7 +106,7 @@ def encode(
     sources, targets = ids([pair.source for pair in pairs]), ids([pair.target for pair in pairs])
     examples = []
     for pair, source, target in zip(pairs, sources, targets, strict=True):
-        language = [] if pair.language is None else [tokenizer.language_id(pair.language)]
+        language = [] if pair.language is None or not tokenizer.languages else [tokenizer.language_id(pair.language)]
         example = Example([*language, *source, END], target)
         if max_length is None or example.length <= max_length:
             examples.append(example)

@@ -182,12 +182,12 @@ def translate(
 
     An empty line stays an empty line, so that line n of the output belongs to line n of the input.
     """
-    from . import decoding
+    from . import decoding, inference
 
     if sentences and file:
         raise typer.BadParameter("give sentences or --file, not both.")
     loaded, tokenizer = _load(model, _device(device))
-    loaded = decoding.prepare(loaded, int8=int8)
+    loaded = inference.prepare(loaded, int8=int8)
     interactive = not sentences and file is None and sys.stdin.isatty()
     if interactive:
         typer.echo("One sentence a line; Ctrl-D ends.", err=True)
@@ -387,9 +387,12 @@ def _tokenizer(corpus: Any, kind: str, vocabulary: int) -> Tokenizer:
     """One vocabulary for both sides, as in section 5.1."""
     from .tokens import Tokenizer
 
-    languages = tuple(sorted({pair.language for pair in corpus.train if pair.language is not None}))
+    languages = sorted({pair.language for pair in corpus.train if pair.language is not None})
     texts = (text for pair in corpus.train for text in (pair.source, pair.target))
-    return Tokenizer.train(texts, kind=kind, vocab_size=vocabulary, languages=languages)
+    # A model of one language need not be told which.
+    return Tokenizer.train(
+        texts, kind=kind, vocab_size=vocabulary, languages=tuple(languages) if len(languages) > 1 else ()
+    )
 
 
 def _load(name: str, device: Any) -> tuple[Transformer, Tokenizer]:

@@ -98,7 +98,8 @@ def translation_scores(
         by_language.setdefault(pair.language, []).append(pair)
     found = {}
     for language, group in by_language.items():
-        translations = translate(model, tokenizer, [pair.source for pair in group], language=language, **search)
+        asked = language if tokenizer.languages else None  # a model of one language is not told which
+        translations = translate(model, tokenizer, [pair.source for pair in group], language=asked, **search)
         texts = [translation.text for translation in translations]
         found[language] = scores(texts, [pair.target for pair in group], language)
     names = list(next(iter(found.values())))

@@ -65,7 +65,7 @@ class Pair(NamedTuple):
     Attributes:
         source: What is read.
         target: What is to be written.
-        language: That of the target, where the corpus has several; the model is told it by the source's first token.
+        language: That of the target, where it has one. A model of several is told it by the source's first token.
     """
 
     source: str
@@ -125,7 +125,7 @@ def dates(
     def pair(day: int) -> Pair:
         style, language = chance.choice(("full", "long", "medium", "short")), chance.choice(languages)
         target = write(day, "full" if style == "full" else "long", language)
-        return Pair(write(day, style, "en"), target, language if len(languages) > 1 else None)
+        return Pair(write(day, style, "en"), target, language)
 
     held, others = days[:held_out], days[held_out:]
     return _corpus(held, lambda: chance.choice(others), pair, size)
@@ -181,7 +181,7 @@ def numbers(size: int = 60_000, languages: Sequence[str] = ("de", "zh"), seed: i
 
     def pair(number: int) -> Pair:
         language = chance.choice(languages)
-        return Pair(write(number, "en"), write(number, language), language if len(languages) > 1 else None)
+        return Pair(write(number, "en"), write(number, language), language)
 
     held = _distinct(held_out, lambda: _until(draw, lambda number: number in reserve))
     return _corpus(held, lambda: _until(draw, lambda number: number not in reserve), pair, size)
@@ -280,11 +280,16 @@ def _missing(error: ModuleNotFoundError, what: str, extra: str) -> ModuleNotFoun
 # Parallel text
 
 
-def read_lines(source_path: str | Path, target_path: str | Path) -> list[Pair]:
+def read_lines(source_path: str | Path, target_path: str | Path, language: str | None = None) -> list[Pair]:
     """Read two files of which each line translates the other's line of the same number.
 
     The files are UTF-8, plain or packed with xz or gzip (by their names: ``.xz``, ``.gz``). A line ends where a newline
     stands, and at no other of Unicode's separators; blanks around it do not count.
+
+    Args:
+        source_path: The sources.
+        target_path: The targets.
+        language: What the pairs are to have as their language.
 
     Raises:
         FileNotFoundError: If a file, or its folder, is not there.
@@ -306,7 +311,8 @@ def read_lines(source_path: str | Path, target_path: str | Path) -> list[Pair]:
             f"The first without a partner, if none is missing before, is {longer}, line {shorter + 1}: "
             f"{reprlib.repr(texts[shorter])}."
         )
-    return [Pair(source.strip(BLANKS), target.strip(BLANKS)) for source, target in zip(sources, targets, strict=True)]
+    pairs = zip(sources, targets, strict=True)
+    return [Pair(source.strip(BLANKS), target.strip(BLANKS), language) for source, target in pairs]
 
 
 def read_tsv(path: str | Path, language: str | None = None) -> list[Pair]:
@@ -414,9 +420,9 @@ def read_folder(folder: str | Path, source: str = "en", target: str = "de") -> C
     def read(stem: str) -> list[Pair]:
         paths = files[stem]
         if paths.keys() == {"tsv"}:
-            return read_tsv(paths["tsv"])
+            return read_tsv(paths["tsv"], target)
         if paths.keys() == {source, target}:
-            return read_lines(paths[source], paths[target])
+            return read_lines(paths[source], paths[target], target)
         names = " and ".join(path.name for path in paths.values())
         if "tsv" in paths:
             raise ValueError(f"{folder} has both {names}: leave the pairs in one form.")
@@ -458,7 +464,7 @@ def software_docs(languages: Sequence[str] = ("de", "zh")) -> Corpus:
             raise ValueError(f"languages must be among 'de' and 'zh', got {language!r}.")
 
     def read(language: str, split: str) -> list[Pair]:
-        return read_tsv(SOFTWARE_DOCS / f"{language}.{split}.tsv.xz", language if len(languages) > 1 else None)
+        return read_tsv(SOFTWARE_DOCS / f"{language}.{split}.tsv.xz", language)
 
     return Corpus(
         [pair for language in languages for pair in read(language, "train")],
@@ -498,7 +504,7 @@ def from_datasets(name: str, config: str | None = None, source: str = "en", targ
         if known is None or not {source, target} <= set(known):
             raise ValueError(f"{name} must have 'translation' in {source!r} and {target!r}; it has {dict(features)}.")
         rows = ((row["translation"][source], row["translation"][target]) for row in data[split])
-        pairs = [Pair((one or "").strip(), (other or "").strip()) for one, other in rows]
+        pairs = [Pair((one or "").strip(), (other or "").strip(), target) for one, other in rows]
         whole = [pair for pair in pairs if pair.source and pair.target]
         if len(whole) < len(pairs) and split != "train":
             number = next(number for number, pair in enumerate(pairs) if not (pair.source and pair.target))

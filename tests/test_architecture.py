@@ -17,16 +17,13 @@ ORDER = (
     "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
     "costs",
     # what the paper says, and what the model is trained and judged with
-    "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "training", "export",
-    "paper", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "inference",
-    "training", "export",
-    "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "evaluation",
-    "training", "runs", "export",
+    "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "inference",
+    "evaluation", "training", "runs", "export",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with
     "check", "style", "figures", "claims", "show",
-    "cli",
+    "cli", "__main__",
 )  # fmt: skip
 MODEL = ORDER[ORDER.index("require") : ORDER.index("paper")]
 MODEL_MAY_USE = {"torch", "numpy"}

@@ -480,6 +480,7 @@ def test_the_fused_loss_refuses_matrices_that_do_not_fit():
 
 # The gradients of one step
 
+
 def with_gradients(*values):
     made = [nn.Parameter(torch.zeros(len(value), dtype=torch.float64)) for value in values]
     for parameter, value in zip(made, values, strict=True):
