@@ -132,6 +132,8 @@ def mask_grid(
     *,
     row_axis: str = "query",
     column_axis: str = "key",
+    allowed_name: str = "may attend",
+    masked_name: str = "masked",
 ) -> Figure:
     """A mask as a grid: a dot where a query may attend to a key, grey hatching where it may not.
 
@@ -141,6 +143,8 @@ def mask_grid(
         columns: A word for each key.
         row_axis: What the rows are.
         column_axis: What the columns are.
+        allowed_name: What the legend calls the dots.
+        masked_name: What the legend calls the hatched cells.
 
     Raises:
         TypeError: A mask is not boolean, or a label is not a string.
@@ -157,7 +161,7 @@ def mask_grid(
         ax.plot(column, row, "o", color=style.QUERY.colour, markersize=7)
     dot = axes[0].plot([], [], "o", color=style.QUERY.colour, markersize=7)[0]
     handles = [dot, _masked_patch()]
-    figure.legend(handles, ["may attend", "masked"], loc="outside lower center", ncols=2, handlelength=1.4)
+    figure.legend(handles, [allowed_name, masked_name], loc="outside lower center", ncols=2, handlelength=1.4)
     return figure
 
 

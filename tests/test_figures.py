@@ -123,6 +123,8 @@ class TestMaps:
         assert dots == set(zip(*np.nonzero(~FUTURE), strict=True))
         assert masked_cells(ax) == set(zip(*np.nonzero(FUTURE), strict=True))
         assert words(figure.legends[0].get_texts()) == ["may attend", "masked"]
+        named = figures.mask_grid(~FUTURE, ROWS, ROWS, allowed_name="heard", masked_name="not heard")
+        assert words(named.legends[0].get_texts()) == ["heard", "not heard"]
 
     def test_several_masks(self):
         figure = figures.mask_grid({"causal": ~FUTURE, "none": np.ones((5, 5), bool)}, ROWS, ROWS)

@@ -108,7 +108,7 @@ def test_wheel_holds_the_package_and_the_books_data_and_nothing_else(root, wheel
     }
     expected |= {
         f"annotated_transformer/{path.relative_to(root).as_posix()}"
-        for path in [root / "book/claims.yml", *(root / "book/recordings").rglob("*.*")]
+        for path in [root / "book/claims.yml", root / "book/references.bib", *(root / "book/recordings").rglob("*.*")]
     }
     assert "annotated_transformer/book/claims.yml" in expected
     assert held == expected
