@@ -44,8 +44,8 @@ class TrainingSettings:
         schedule: How the learning rate follows the step: ``"paper"`` (Equation 3), ``"linear"`` or ``"cosine"``.
         warmup_steps: Steps in which the learning rate rises.
         factor: Of the paper's schedule.
-        peak: The highest learning rate of the other schedules, which then fall to 0 at the last step; that of Equation 3
-            if not given.
+        peak: The highest learning rate of the other schedules, which fall to 0 at the last step; Equation 3's if not
+            given.
         beta_1: Adam's memory of the gradients (5.3).
         beta_2: Adam's memory of their squares.
         epsilon: What Adam adds to the root of the squares.
