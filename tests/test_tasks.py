@@ -142,12 +142,15 @@ def test_held_out_days_never_occur_in_training():
     assert len(learnt) > 8000  # of 31,521 that are left: it is not a few days again and again
 
 
-def test_dates_have_plain_blanks():
-    """Babel writes narrow and no-break blanks in some languages; a model would learn that one looks like another."""
-    corpus = dates(size=503, languages=("fr_CH", "uk", "cs", "lt", "bg", "es"), held_out=2)
-    text = "".join(pair.source + pair.target for pair in everything(corpus))
-    assert not set(text) & {"\u202f", "\xa0"}
-    assert "р." in text or "г." in text  # Ukrainian and Bulgarian have a no-break blank before the word for year
+def test_dates_have_plain_blanks(monkeypatch):
+    """Babel writes narrow or no-break blanks in some languages; a model would learn that one looks like another."""
+    text = "".join(pair.target for pair in everything(dates(size=53, languages=("uk", "bg"), held_out=2)))
+    assert " р." in text
+    assert " г." in text
+    monkeypatch.setattr(
+        "babel.dates.format_date", lambda *_, **__: "8\xa0March\u202f2024"
+    )  # which, its version decides
+    assert set(everything(dates(size=3, languages=("de",), held_out=2))) == {Pair("8 March 2024", "8 March 2024")}
 
 
 def test_a_corpus_of_one_language_names_it_too():
