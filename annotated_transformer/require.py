@@ -212,10 +212,13 @@ def broadcastable(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """
     joined = []
     for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):  # from the last axis on
-        wanted = {size for size in sizes if size != 1}
-        if len(wanted) > 1:
-            return None
-        joined.append(wanted.pop() if wanted else 1)
+        wanted = 1
+        for size in sizes:  # while a model is exported, sizes are symbols, which no set takes
+            if size != 1:
+                if wanted not in (1, size):
+                    return None
+                wanted = size
+        joined.append(wanted)
     return tuple(reversed(joined))
 
 
