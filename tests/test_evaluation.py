@@ -243,6 +243,11 @@ def test_the_scores_of_a_model_are_those_of_its_translations(languages):
     assert found["exact"] == 0.75
 
 
+def test_no_pairs_are_refused():
+    with pytest.raises(ValueError, match="pairs must be at least one, got none"):
+        translation_scores(model(), tokenizer(), [])
+
+
 # The mode
 
 
@@ -255,3 +260,11 @@ def test_evaluating_restores_the_mode(training):
     with pytest.raises(KeyError), evaluating(judged):
         raise KeyError
     assert judged.training is training
+
+
+def test_evaluating_restores_each_module():
+    """One that is kept from learning, such as a frozen encoder, stays in its mode."""
+    judged = nn.Sequential(nn.Linear(3, 2).eval(), nn.Dropout(0.5).train())
+    with evaluating(judged):
+        assert not judged[1].training
+    assert [module.training for module in judged.modules()] == [True, False, True]
