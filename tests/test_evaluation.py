@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -110,8 +111,8 @@ def test_no_examples_are_refused():
 
 TEXTS = {
     "de": (
-        ["Das Haus ist klein.", "Ein guter Tag, ja", "Er geht heute nach Hause", "Ja"],
-        ["Das Haus ist sehr klein.", "Ein guter Tag, ja", "Heute geht er früh nach Hause", "Nein"],
+        ["Das Haus ist klein.", "Ein guter Tag, ja", "Er geht heute nach Hause", "Er sagt „Ja“"],
+        ["Das Haus ist sehr klein.", "Ein guter Tag, ja", "Heute geht er früh nach Hause", "Er sagt „Nein“"],
     ),
     "zh": (
         ["今天是2024年3月8日", "我们喜欢学习 Python 3.10", "再见"],
@@ -145,12 +146,12 @@ def test_scores_are_those_of_sacrebleu(language, texts, tokenize):
     assert abs(turned["chrf"] - found["chrf"]) > 0.1
 
 
-@pytest.mark.parametrize("texts", ["zh", "ja"])
+@pytest.mark.parametrize("texts", TEXTS)
 def test_the_way_a_sentence_is_cut_matters(texts):
     """Or the test above could not tell them apart."""
-    found = [bleu(*TEXTS[texts], tokenize) for tokenize in ("13a", "zh", "char")]
-    assert all(abs(one - other) > 1 for one, other in ((found[0], found[1]), (found[0], found[2])))
-    assert abs(found[1] - found[2]) > 1
+    ways = ("13a", "intl", "none") if texts == "de" else ("13a", "zh", "char")
+    found = [bleu(*TEXTS[texts], tokenize) for tokenize in ways]
+    assert all(abs(one - other) > 1 for one, other in itertools.combinations(found, 2))
 
 
 def test_scores_go_from_none_to_all():
