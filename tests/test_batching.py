@@ -189,7 +189,9 @@ def test_a_pool_holds_at_least_as_many_batches_as_it_says():
 def test_the_same_arguments_give_the_same_batches_and_others_give_others():
     first = plan(SENTENCES, 509, seed=3, epoch=2)
     assert plan(SENTENCES, 509, seed=3, epoch=2) == first
-    others = [plan(SENTENCES, 509, seed=seed, epoch=epoch) for seed, epoch in ((3, 3), (2, 2), (2, 3), (32, 0))]
+    others = [
+        plan(SENTENCES, 509, seed=seed, epoch=epoch) for seed, epoch in ((3, 3), (2, 2), (2, 3), (32, 0), (-3, 2))
+    ]
     assert all(first != other for other in others)
     assert all(Counter(map(frozenset, first)) != Counter(map(frozenset, other)) for other in others)  # mixed anew
 
