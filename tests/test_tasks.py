@@ -216,6 +216,7 @@ def test_copying_and_reversing():
 def test_rows_that_are_held_out_never_come_by_chance():
     corpus = copying(size=30_011, held_out=10_000, longest=5)  # a tenth of all rows there are
     held = {pair.source for pair in [*corpus.validation, *corpus.test["test"]]}
+    assert len(held) == 10_000  # each once
     assert not {pair.source for pair in corpus.train} & held
 
 
