@@ -40,7 +40,7 @@ class Example(NamedTuple):
     """One sentence pair as token ids.
 
     Attributes:
-        source: The target language's token where a model has several, the source's tokens, and ``</s>``.
+        source: The target language's token where the tokenizer knows languages, the source's tokens, and ``</s>``.
         target: The target's tokens alone; ``collate`` puts ``<s>`` before them, and ``</s>`` behind them.
     """
 
@@ -83,8 +83,9 @@ def encode(
     """Turn sentence pairs into token ids.
 
     Args:
-        pairs: Sentence pairs; with a tokenizer of several languages, each gets its language's token before its source.
-        tokenizer: What splits both sides.
+        pairs: Sentence pairs.
+        tokenizer: What splits both sides. If it knows languages, each pair that names one gets that language's token
+            before its source; if it knows none, no pair does.
         max_length: Pairs that take up more positions on either side are left out, not cut: a target that is cut
             teaches the model to stop in the middle. The position of ``</s>`` counts, that of a language token too.
         dropout: Share of the merges that are left out by chance, each time anew (BPE-dropout).

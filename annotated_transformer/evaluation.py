@@ -35,7 +35,7 @@ def cross_entropy(model: Transformer, examples: Sequence[Example], max_tokens: i
         Nats per target token, the end of the sentence included.
 
     Raises:
-        ValueError: If there are no examples.
+        ValueError: If there are no examples, or one of them is longer than ``max_tokens``.
     """
     if not examples:
         raise ValueError("examples must hold at least one sentence pair, got none.")
@@ -92,7 +92,12 @@ def translation_scores(
     Returns:
         What ``scores`` returns. With several target languages, each has figures of its own, such as ``bleu_de``, and
         those without a language are the mean over the languages.
+
+    Raises:
+        ValueError: If there are no pairs; else as ``translate``.
     """
+    if not pairs:
+        raise ValueError("pairs must be at least one, got none.")
     by_language: dict[str | None, list[Pair]] = {}
     for pair in pairs:
         by_language.setdefault(pair.language, []).append(pair)
@@ -110,13 +115,14 @@ def translation_scores(
 
 
 class evaluating:  # noqa: N801  # reads as a verb: with evaluating(model)
-    """Put a model into evaluation mode while the context is open, and back into the mode it was in."""
+    """Put a model into evaluation mode while the context is open, then each of its modules into the mode it was in."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.model, self.training = model, model.training
+        self.model, self.modes = model, [(module, module.training) for module in model.modules()]
 
     def __enter__(self) -> None:
         self.model.eval()
 
     def __exit__(self, *_: object) -> None:
-        self.model.train(self.training)
+        for module, training in self.modes:
+            module.training = training

@@ -65,7 +65,8 @@ class Pair(NamedTuple):
     Attributes:
         source: What is read.
         target: What is to be written.
-        language: That of the target, where it has one. A model of several is told it by the source's first token.
+        language: That of the target, where it has one, even if all pairs of a corpus have the same. A model of several
+            is told it by the source's first token; whether it is, the tokenizer decides: see ``batching.encode``.
     """
 
     source: str
@@ -391,7 +392,7 @@ def read_folder(folder: str | Path, source: str = "en", target: str = "de") -> C
     Args:
         folder: Where the files are.
         source: How the names of the files in the source's language end.
-        target: How the names of the files in the target's language end.
+        target: How the names of the files in the target's language end, and the language that every pair names.
 
     Raises:
         FileNotFoundError: If the folder is not there, nothing to train on or for validation is in it, or a file is
@@ -484,7 +485,7 @@ def from_datasets(name: str, config: str | None = None, source: str = "en", targ
         name: Of the data set; "wmt14" is short for "wmt/wmt14".
         config: Which of its parts; both languages, for WMT.
         source: The source's language.
-        target: The target's language.
+        target: The target's language, and that of every pair.
 
     Raises:
         ModuleNotFoundError: If the extra is not installed.

@@ -29,6 +29,9 @@ class Pair(NamedTuple):
 class Letters:
     """A tokenizer for these tests: a letter's number, from 11 on; with dropout every letter twice."""
 
+    def __init__(self, languages: tuple[str, ...] = ("de", "zh")) -> None:
+        self.languages = languages
+
     def encode(self, text: str, *, dropout: float = 0.0) -> list[int]:
         ids = [ord(letter) - ord("a") + 11 for letter in text]
         return [number for number in ids for _ in range(2)] if dropout else ids
@@ -37,7 +40,9 @@ class Letters:
         return [self.encode(text) for text in texts]
 
     def language_id(self, language: str) -> int:
-        return {"de": 4, "zh": 5}[language]
+        if language not in self.languages:
+            raise ValueError(f"language must be one of {self.languages}, got {language!r}.")
+        return 4 + self.languages.index(language)
 
 
 def example(source: int, target: int) -> Example:
@@ -65,6 +70,19 @@ def test_an_example_is_the_language_the_tokens_and_the_end():
         Example([4, 11, END], []),
         Example([END], [13, 11, 12]),
     ]
+
+
+def test_a_tokenizer_without_languages_gets_no_language_token():
+    pairs = [Pair("abc", "de", "zh"), Pair("a", "", "de"), Pair("", "cab")]
+    plain = [Pair(pair.source, pair.target) for pair in pairs]
+    assert encode(pairs, Letters(languages=())) == encode(plain, Letters()) == encode(plain, Letters(languages=()))
+    assert encode(pairs[:1], Letters(languages=()), max_length=4) == [Example([11, 12, 13, END], [14, 15])]
+    assert encode(pairs[1:2], Letters(languages=("de",))) == [Example([4, 11, END], [])]  # one language is enough
+
+
+def test_a_language_that_the_tokenizer_does_not_know_is_named():
+    with pytest.raises(ValueError, match=r"language must be one of \('de', 'zh'\), got 'ja'"):
+        encode([Pair("a", "b", "ja")], Letters())
 
 
 def test_pairs_may_come_from_a_generator():
@@ -171,7 +189,9 @@ def test_a_pool_holds_at_least_as_many_batches_as_it_says():
 def test_the_same_arguments_give_the_same_batches_and_others_give_others():
     first = plan(SENTENCES, 509, seed=3, epoch=2)
     assert plan(SENTENCES, 509, seed=3, epoch=2) == first
-    others = [plan(SENTENCES, 509, seed=seed, epoch=epoch) for seed, epoch in ((3, 3), (2, 2), (2, 3), (32, 0))]
+    others = [
+        plan(SENTENCES, 509, seed=seed, epoch=epoch) for seed, epoch in ((3, 3), (2, 2), (2, 3), (32, 0), (-3, 2))
+    ]
     assert all(first != other for other in others)
     assert all(Counter(map(frozenset, first)) != Counter(map(frozenset, other)) for other in others)  # mixed anew
 
