@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +17,9 @@ from torch.nn.utils.rnn import pad_sequence
 from . import require
 from .attention import record_attention
 from .model import Memory, Transformer
+from .tokens import END, START, Tokenizer
 
 __all__ = ["Hypothesis", "Translation", "beam_search", "greedy", "length_penalty", "sample", "translate"]
-
-START, END = 1, 2
-"""The ids of ``<s>`` and ``</s>``, in every vocabulary."""
 
 
 class Hypothesis(NamedTuple):
@@ -353,25 +351,9 @@ class Translation(NamedTuple):
     attention: Tensor | None = None
 
 
-class _Tokenizer(Protocol):
-    """What ``translate`` needs of a tokenizer."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def languages(self) -> tuple[str, ...]: ...
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
-
-    def decode(self, ids: list[int]) -> str: ...
-
-    def language_id(self, language: str) -> int: ...
-
-
 def translate(
     model: Transformer,
-    tokenizer: _Tokenizer,
+    tokenizer: Tokenizer,
     sentences: Sequence[str],
     language: str | None = None,
     *,
@@ -388,7 +370,7 @@ def translate(
 
     Args:
         model: As for ``greedy``.
-        tokenizer: A ``Tokenizer``, the one that the model was trained with.
+        tokenizer: The one that the model was trained with.
         sentences: Texts in any order.
         language: What to translate to, where the tokenizer knows several target languages.
         beam: As for ``beam_search``; 1 is greedy.
@@ -424,7 +406,7 @@ def translate(
 
 
 def _encode(
-    model: Transformer, tokenizer: _Tokenizer, sentences: Sequence[str], language: str | None
+    model: Transformer, tokenizer: Tokenizer, sentences: Sequence[str], language: str | None
 ) -> list[list[int]]:
     """Make of each sentence what the model reads; nothing of one without words."""
     require.instance("model", model, Transformer)
@@ -439,6 +421,10 @@ def _encode(
         )
     if language is None and tokenizer.languages:
         raise ValueError(f"language must be one of {', '.join(tokenizer.languages)}, got none.")
+    if language is not None and not tokenizer.languages:
+        raise ValueError(
+            f"language must be left out: the model writes one alone, and is not told which; got {language!r}."
+        )
     first = [] if language is None else [tokenizer.language_id(language)]
     sources = [
         [*first, *ids, END] if sentence.strip() and ids else []

@@ -22,6 +22,7 @@ from annotated_transformer.decoding import (
     translate,
 )
 from annotated_transformer.model import Transformer
+from annotated_transformer.tokens import Tokenizer
 
 PAD, START, END, A, B = 0, 1, 2, 3, 4
 MODES = {"the paper's": {}, "learned positions": {"positions": "learned"}, "pre-norm": {"norm_order": "pre"}}
@@ -272,6 +273,15 @@ def test_a_search_stops_when_nothing_better_can_come(rows):
             steps[n_best, seed] = len(rows)
     assert all(steps[1, seed] <= steps[2, seed] <= steps[4, seed] for seed in range(9))
     assert sum(steps[1, seed] < steps[4, seed] for seed in range(9)) > 3, steps
+
+
+def test_the_n_best_are_the_first_of_all():
+    """A search for few stops earlier: not before the last of them is sure, even if the first is."""
+    for seed in (2, 4, 5, 13):
+        model, source = speaker(seed, vocab_size=5), sources(1, vocab_size=5, seed=seed)
+        [all_of_them] = beam_search(model, source, 4, 2.5, 6, n_best=4)
+        for n_best in (1, 2, 3):
+            assert_same(beam_search(model, source, 4, 2.5, 6, n_best)[0], all_of_them[:n_best])
 
 
 def test_the_penalty_is_that_of_wu_et_al():
@@ -538,6 +548,7 @@ TRANSLATIONS_REFUSED = [
     ({"sentences": ["abc", 7]}, TypeError, r"^sentences\[1\] must be a str, got int\.$"),
     ({"tokenizer": Letters("de", "zh"), "vocab": 18}, ValueError, r"^language must be one of de, zh, got none\.$"),
     ({"tokenizer": Letters("de"), "vocab": 18, "language": "fr"}, ValueError, r"^language must be .* de, got 'fr'\.$"),
+    ({"language": "de"}, ValueError, r"^language must be left out: the model writes one alone, .*; got 'de'\.$"),
     ({"vocab": 15}, ValueError, r"^tokenizer must be the model's: it has 16 tokens, the model 15\.$"),
     ({"model": nn.Linear(1, 1)}, TypeError, r"^model must be a Transformer, got Linear\.$"),
     ({"max_tokens": 0}, ValueError, r"^max_tokens must be at least 1, got 0\.$"),
@@ -558,3 +569,30 @@ def test_a_sentence_beyond_the_learned_positions_is_named():
     assert translate(model, Letters(), ["abcdef"])[0].target
     with pytest.raises(ValueError, match=r"^sentences\[1\] has 8 tokens, more than the 7 positions that the model has"):
         translate(model, Letters(), ["abcdef", "abcdefg"])
+
+
+TEXTS = ["den 1. Mai 1998", "am 23. Juni 2004", "1998年5月1日", "2004年6月23日", "May 1, 1998"]
+REAL_TOKENIZERS = {
+    "bytes": {"vocab_size": 280},
+    "words": {"kind": "word", "vocab_size": 99},
+    "languages": {"kind": "character", "vocab_size": 99, "languages": ("de", "zh")},
+}
+
+
+@pytest.mark.parametrize("options", REAL_TOKENIZERS.values(), ids=REAL_TOKENIZERS)
+def test_with_a_real_tokenizer(options):
+    """Untrained, the model writes anything: bytes that are no character, special tokens, nothing."""
+    tokenizer = Tokenizer.train(TEXTS, **options)
+    language = tokenizer.languages[-1] if tokenizer.languages else None
+    first = [] if language is None else [tokenizer.language_id(language)]
+    model, sentences = speaker(vocab_size=tokenizer.vocab_size + 3), [*TEXTS, "", " \t\n", "\u3000", "Ω?"]
+    model.generator.weight.data[tokenizer.vocab_size :] = 0.0  # tokens that the model has beyond the tokenizer's
+    found = translate(model, tokenizer, sentences, language, max_extra=3)
+    for sentence, translation in zip(sentences, found, strict=True):
+        if not sentence.strip():
+            assert translation == Translation("", 0.0, [], [])
+            continue
+        assert translation.source == [*first, *tokenizer.encode(sentence), END]
+        [[expected]] = beam_search(model, torch.tensor([translation.source]), max_extra=3)
+        assert translation.target == [*expected.ids, END]
+        assert translation.text == tokenizer.decode(expected.ids)
