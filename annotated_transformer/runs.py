@@ -30,7 +30,7 @@ from .tasks import Pair
 from .tokens import Tokenizer
 from .training import Trainer, TrainingSettings
 
-__all__ = ["due", "train"]
+__all__ = ["due", "require_free", "train"]
 
 
 def train(
@@ -94,8 +94,8 @@ def train(
 
     with ExitStack() as stack:
         if run:
-            stack.enter_context(run.alone())
-            before, window = run.begin(resume)
+            stack.enter_context(run.alone(resume))
+            before, window = run.begin()
             log.extend(before)
         stop = stack.enter_context(_finishing_the_step())
         bar = stack.enter_context(
@@ -118,6 +118,20 @@ def train(
                 raise KeyboardInterrupt(f"stopped after step {trainer.step}{where}")
     model.eval()
     return log
+
+
+def require_free(folder: Path | str, resume: bool = False) -> None:
+    """Refuse a folder that a run must not write into.
+
+    Raises:
+        FileExistsError: If it holds a run and ``resume`` is not set, or something else than a run.
+    """
+    folder = Path(folder)
+    if (folder / "run.json").exists():
+        if not resume:
+            raise FileExistsError(f"folder {folder} holds a run already: resume it, or choose another.")
+    elif any(not path.name.startswith(".") for path in folder.glob("*")):
+        raise FileExistsError(f"folder {folder} is not empty, and holds no run: choose another.")
 
 
 def due(step: int, every: int, last: int) -> bool:
@@ -170,7 +184,7 @@ class _Run:
         self.path, self.log_path = folder / "run.json", folder / "log.jsonl"
         self.writer: Any = None
 
-    def begin(self, resume: bool) -> tuple[list[dict[str, Any]], _Window]:
+    def begin(self) -> tuple[list[dict[str, Any]], _Window]:
         """Start the folder, or go back to its last checkpoint; return the log so far and what was added up."""
         trainer = self.trainer
         facts = {
@@ -180,8 +194,6 @@ class _Run:
             "asked": self.asked,
         }
         if self.path.exists():
-            if not resume:
-                raise FileExistsError(f"folder {self.folder} holds a run already: resume it, or choose another.")
             self._require_same(checkpoints.read_json(self.path), facts)
         saved = checkpoints.checkpoint_folders(self.folder)
         extra = trainer.restore(saved[-1]) if saved else {}
@@ -221,11 +233,9 @@ class _Run:
             dist.barrier()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, resume: bool) -> Iterator[None]:
         """Refuse a second run in the same folder at the same time; the system forgets the lock of a killed process."""
-        strangers = [path for path in self.folder.glob("*") if not path.name.startswith(".")]
-        if strangers and not self.path.exists():
-            raise FileExistsError(f"folder {self.folder} is not empty, and holds no run: choose another.")
+        require_free(self.folder, resume)
         if sys.platform == "win32" or self.trainer.rank:
             yield
             return
