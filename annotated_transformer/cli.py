@@ -298,7 +298,7 @@ def evaluate(
         raise ValueError(f"{asked['name']} has no {part.value} set.")
     width = max(len(f"{name} {pair.language or ''}") for name, pairs in sets.items() for pair in pairs)
     typer.echo(f"{'set':<{width}} {'pairs':>6} {'perplexity':>10} {'BLEU':>6} {'chrF':>6} {'exact':>7}")
-    signatures = {}
+    signatures: dict[str, str] = {}
     for name, pairs in sets.items():
         for language in sorted({pair.language for pair in pairs}, key=str):
             group = [pair for pair in pairs if pair.language == language][:limit]
@@ -440,7 +440,7 @@ def _say_entry(entry: dict[str, Any]) -> None:
     """Write a line for each validation; what comes in between, the progress bar shows."""
     if "validation_loss" not in entry:
         return
-    from tqdm import tqdm
+    from tqdm import tqdm  # type: ignore[import-untyped]
 
     parts = [f"validation loss {entry['validation_loss']:.3f}", f"perplexity {entry['perplexity']:.2f}"]
     parts += [f"{name} {entry[key]:.1f}" for key, name in (("bleu", "BLEU"), ("chrf", "chrF")) if key in entry]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from . import checkpoints, evaluation
 from .batching import Example, encode
