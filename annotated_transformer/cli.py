@@ -188,11 +188,14 @@ def train(
         model = Transformer(config).to(place)
         size = sum(parameter.numel() for parameter in model.parameters())
         _say(f"{size:,} parameters, {tokenizer.vocab_size:,} tokens, {len(corpus.train):,} pairs, on {place}.")
-        log = runs.train(
-            model, tokenizer, corpus.train, settings,
-            validation=corpus.validation, folder=folder, resume=resume is not None, tensorboard=tensorboard,
-            watch=_say_entry, asked=asked,
-        )  # fmt: skip
+        try:
+            log = runs.train(
+                model, tokenizer, corpus.train, settings,
+                validation=corpus.validation, folder=folder, resume=resume is not None, tensorboard=tensorboard,
+                watch=_say_entry, asked=asked,
+            )  # fmt: skip
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"{stop}; train --resume {folder} goes on" if str(stop) else "") from None
     _say(f"Step {log[-1]['step']} is saved. Try it: annotated-transformer translate --model {folder}")
 
 

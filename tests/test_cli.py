@@ -22,7 +22,17 @@ import pytest
 import torch
 import typer.main
 
-from annotated_transformer import __version__, checkpoints, cli, cli_options, costs, decoding, evaluation, tasks
+from annotated_transformer import (
+    __version__,
+    checkpoints,
+    cli,
+    cli_options,
+    costs,
+    decoding,
+    evaluation,
+    inference,
+    tasks,
+)
 from annotated_transformer.config import BASE, BIG, CHOICES, TINY, TransformerConfig
 from annotated_transformer.model import Transformer
 from annotated_transformer.tokens import Tokenizer
@@ -215,7 +225,7 @@ def test_fields_change_together_and_the_last_counts():
         ("peak=high", "peak takes a number or none, got 'high'."),
         ("attention_bias=yes", "attention_bias takes true or false, got 'yes'."),
         ("steps=0", "steps must be at least 1, got 0."),
-        ("p_drop=1", "p_drop must"),
+        ("p_drop=1", "p_drop is the share of units that are dropped, from 0 up to below 1"),
         ("factor=nan", "factor must be"),
         ("tied=some", "tied must be one of all, target, none, got 'some'."),
         ("h=3", "h must divide d_model when d_k is not given"),
@@ -468,9 +478,11 @@ def test_a_model_of_several_languages_is_told_which(languages):
 
 def test_eight_bits_translate_on_the_cpu(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # even where there is a GPU
-    result = call("translate", "-m", folder, "--int8", "12345")
-    assert (result.code, result.err) == (0, "")
-    assert result.out.strip()
+    model, tokenizer = checkpoints.load_model(checkpoints.find(folder))
+    (wanted,) = decoding.translate(inference.prepare(model, int8=True), tokenizer, ["12345"])
+    assert wanted.score != translated(folder, "12345")[0].score
+    found = call("translate", "-m", folder, "--int8", "--scores", "12345")
+    assert found == (0, f"{wanted.score:.3f}\t{wanted.text}\n", "")
 
 
 def test_a_translation_is_one_line(folder, monkeypatch):
@@ -743,24 +755,27 @@ def test_what_goes_wrong_in_asking_is_explained(folder, arguments, message):
 
 
 @posix
-def test_ctrl_c_saves_and_the_run_goes_on(tmp_path):
-    given = ("train", "reversing", *sets(**SMALLER, **{**SETTINGS, "steps": 40, "validate_every": 5, "save_every": 40}))
+def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, texts):
+    settings = {**SETTINGS, "steps": 400, "validate_every": 100, "save_every": 0, "max_tokens": 40}
+    given = ("train", texts, "--target", "fr", "--tokens", "word", *sets(**SMALLER, **settings))
     process = start(*given, "-o", tmp_path / "Run")
     for line in process.stderr:
-        if line.startswith(b"Step 5:"):
+        if line.startswith(b"Step 100:"):
             process.send_signal(signal.SIGINT)
             break
     err = process.stderr.read().decode()
     out, _ = process.communicate()
     assert (process.returncode, out) == (130, b"")
-    found = re.fullmatch(rf"Stopped after step (\d+); step \1 is saved in {tmp_path}/Run\.\n", err.splitlines(True)[-1])
+    where = tmp_path / "Run"
+    message = rf"Stopped after step (\d+); step \1 is saved in {where}; train --resume {where} goes on\.\n"
+    found = re.fullmatch(message, err.splitlines(keepends=True)[-1])
     assert found
-    assert 5 <= int(found[1]) < 40
+    assert 100 <= int(found[1]) < 400
     assert "Traceback" not in err
-    assert checkpoints.find(tmp_path / "Run").name == f"{int(found[1]):08}"
-    assert call("train", "--resume", tmp_path / "Run").code == 0
+    assert [folder.name for folder in checkpoints.checkpoint_folders(where)] == [f"{int(found[1]):08}"]
+    assert call("train", "--resume", where).code == 0
     assert call(*given, "-o", tmp_path / "whole").code == 0
-    resumed, whole = weights(tmp_path / "Run"), weights(tmp_path / "whole")
+    resumed, whole = weights(where), weights(tmp_path / "whole")
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
@@ -776,12 +791,13 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 @posix
-def test_two_processes_train_as_one_that_takes_their_batches_in_turn(tmp_path):
-    given = ("train", "reversing", *sets(**SMALLER, **SETTINGS))
+def test_two_processes_train_as_one_that_takes_their_batches_in_turn(tmp_path, texts):
+    settings = {**SETTINGS, "max_tokens": 40}  # several batches
+    given = ("train", texts, "--target", "fr", "--tokens", "word", *sets(**SMALLER, **settings))
     process = start(*given, "-o", tmp_path / "two", launcher=TORCHRUN)
     _, err = process.communicate()
     assert process.returncode == 0, err.decode()
-    assert err.decode().count("20,000 pairs") == 1  # one of them speaks
+    assert err.decode().count("20 pairs") == 1  # one of them speaks
     assert call(*given, "-o", tmp_path / "one", "--set", "accumulate=2").code == 0
     two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
     for name, expected in one.items():

@@ -232,6 +232,19 @@ def test_a_folder_with_something_in_it_is_not_written_to(tmp_path):
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
 
 
+def test_a_folder_can_be_asked_about_before(tmp_path):
+    runs.require_free(tmp_path / "nowhere")
+    (tmp_path / ".hidden").touch()
+    runs.require_free(tmp_path)
+    (tmp_path / "chapter").touch()
+    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+        runs.require_free(tmp_path)
+    (tmp_path / "run.json").touch()
+    with pytest.raises(FileExistsError, match="holds a run already: resume it"):
+        runs.require_free(tmp_path)
+    runs.require_free(tmp_path, resume=True)
+
+
 def test_an_empty_folder_will_do(tmp_path):
     (tmp_path / "run").mkdir()
     train(tmp_path / "run", SETTINGS.replace(steps=1), resume=True)
