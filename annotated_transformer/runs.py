@@ -74,6 +74,7 @@ def train(
         FileExistsError: If ``folder`` holds a run and ``resume`` is not set.
         KeyboardInterrupt: After Ctrl-C, when the checkpoint is written.
         ValueError: If the folder's run has other settings or other data, or no pair is short enough to learn from.
+            A run may go on in another number of processes if ``accumulate`` makes up for it.
     """
     examples = encode(pairs, tokenizer, settings.longest)
     if not examples:
@@ -191,6 +192,7 @@ class _Run:
             "config": dataclasses.asdict(trainer.model.config),
             "settings": dataclasses.asdict(trainer.settings),
             "data": _fingerprint(trainer.examples),
+            "batches": trainer.settings.accumulate * trainer.processes,  # in a step
             "asked": self.asked,
         }
         if self.path.exists():
@@ -258,12 +260,16 @@ class _Run:
         ]
         if before["data"] != now["data"]:
             changes.append("the training data are not the same")
+        if before["batches"] != now["batches"]:
+            changes.append(
+                f"a step had {before['batches']} batches and now has {now['batches']}: accumulate times processes"
+            )
         if changes:
             raise ValueError(f"{self.folder} holds a run that cannot go on like this: {'; '.join(changes)}.")
 
 
-# What may differ when a run goes on: none of it changes a step that is made.
-_MAY_CHANGE = ("log_every", "validate_every", "translate", "save_every", "keep")
+# What may differ when a run goes on: none of it changes a step. For ``accumulate`` the number of batches decides.
+_MAY_CHANGE = ("log_every", "validate_every", "translate", "save_every", "keep", "accumulate")
 
 
 def _validate(

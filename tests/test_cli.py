@@ -808,6 +808,14 @@ def test_two_processes_train_as_one_that_takes_their_batches_in_turn(tmp_path, t
     ]
     assert [entry["step"] for entry in logs[0]] == [entry["step"] for entry in logs[1]]
     assert [entry["tokens"] for entry in logs[0] if "loss" in entry] == [e["tokens"] for e in logs[1] if "loss" in e]
+    # One process can go on for two, if its steps have the batches of theirs.
+    shutil.rmtree(tmp_path / "two" / "checkpoints" / "00000007")
+    result = call("train", "--resume", tmp_path / "two")
+    assert (result.code, "a step had 2 batches and now has 1: accumulate times processes" in result.err) == (1, True)
+    assert call("train", "--resume", tmp_path / "two", "--set", "accumulate=2").code == 0
+    two = weights(tmp_path / "two")
+    for name, expected in one.items():
+        torch.testing.assert_close(two[name], expected, rtol=1e-4, atol=1e-5)
 
 
 @posix

@@ -207,6 +207,10 @@ def test_what_does_not_change_a_step_may_change_when_a_run_goes_on(tmp_path):
     [
         ({"settings": SETTINGS.replace(seed=1)}, "seed was 0 and is now 1"),
         ({"settings": SETTINGS.replace(factor=2.0, eps_ls=0.2)}, r"factor was 1.0 and is now 2.0; eps_ls was 0.1"),
+        (
+            {"settings": SETTINGS.replace(accumulate=3)},
+            "a step had 1 batches and now has 3: accumulate times processes",
+        ),
         ({"changes": {"p_drop": 0.2}}, "p_drop was 0.1 and is now 0.2"),
         ({"pairs": CORPUS.train[1:]}, "the training data are not the same"),
         ({"pairs": CORPUS.train[::-1]}, "the training data are not the same"),
