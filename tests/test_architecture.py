@@ -18,7 +18,7 @@ ORDER = (
     "costs",
     # what the paper says, and what the model is trained and judged with
     "paper", "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "inference",
-    "evaluation", "training", "runs", "export",
+    "evaluation", "training", "runs", "recipes", "export",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with

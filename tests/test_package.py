@@ -16,6 +16,7 @@ import annotated_transformer
 
 # A page needs these; importing them takes matplotlib, which a user of the model need not have.
 NEED_MATPLOTLIB = {"figures"}
+COMMAND_LINE = {"cli", "__main__"}  # made with typer
 
 
 def run(program: str, *arguments: str, cwd=None, **environment: str) -> str:
@@ -54,7 +55,8 @@ print(*sorted(new - {"annotated_transformer", "torch", *sys.stdlib_module_names}
 
 
 def test_import_loads_torch_and_the_standard_library_only(root):
-    core = [name for name in names_of_modules(root) if name.split(".")[-1] not in NEED_MATPLOTLIB]
+    others = NEED_MATPLOTLIB | COMMAND_LINE
+    core = [name for name in names_of_modules(root) if name.split(".")[-1] not in others]
     assert "annotated_transformer.attention" in core
     assert run(LOADED, *core).split() == []
 
@@ -106,6 +108,8 @@ def test_wheel_holds_the_package_and_the_books_data_and_nothing_else(root, wheel
     expected = {path.relative_to(root).as_posix() for path in package.rglob("*.py")} | {
         "annotated_transformer/py.typed"
     }
+    for data in ("corpus", "models"):
+        expected |= {path.relative_to(root).as_posix() for path in (package / data).rglob("*.*")}
     expected |= {
         f"annotated_transformer/{path.relative_to(root).as_posix()}"
         for path in [root / "book/claims.yml", root / "book/references.bib", *(root / "book/recordings").rglob("*.*")]
@@ -121,9 +125,9 @@ def test_wheel_says_what_it_is(wheel):
         licences = {name.rsplit("/", 1)[1] for name in archive.namelist() if "/licenses/" in name}
     assert f"\nVersion: {annotated_transformer.__version__}\n" in about
     assert "\nRequires-Python: >=3.10\n" in about
-    assert licences == {"LICENSE", "LICENSE-TEXT"}
+    assert licences == {"LICENSE", "LICENSE-TEXT", "LICENSE-MPL-2.0.txt", "LICENSE-Apache-2.0.txt"}
     core = {Requirement(line).name for line in re.findall(r"^Requires-Dist: ([^;\n]+)$", about, re.MULTILINE)}
-    assert core == {"torch", "numpy"}
+    assert core == {"babel", "numpy", "sacrebleu", "safetensors", "tokenizers", "torch", "tqdm", "typer"}
 
 
 USED_ELSEWHERE = """
