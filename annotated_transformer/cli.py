@@ -13,9 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import __version__
 from .cli_options import (
-    RECIPES,
     AlphaOption,
     BeamOption,
     DeviceOption,
@@ -34,6 +32,7 @@ from .cli_options import (
     load,
     load_corpus,
     make_tokenizer,
+    preset_config,
     read_changes,
     read_run,
     request,
@@ -96,7 +95,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"annotated-transformer {__version__}")
+        typer.echo(f"annotated-transformer {sys.modules[__package__].__version__}")
         raise typer.Exit
 
 
@@ -115,9 +114,9 @@ def options(
     epilog=_examples(
         "annotated-transformer train dates --out runs/dates",
         "annotated-transformer train --resume runs/dates",
-        "annotated-transformer train my-texts --target fr --out runs/en-fr --preset small --set steps=20000",
+        "annotated-transformer train my-texts --target fr --out runs/en-fr --preset base --set steps=50000",
         "torchrun --standalone --nproc-per-node 8 -m annotated_transformer train wmt14 \\",
-        "    --out runs/wmt14 --preset base --vocabulary 37000 --set precision=bfloat16",
+        "    --out runs/wmt14 --set precision=bfloat16",
     ),
 )
 def train(
@@ -133,7 +132,10 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="The folder of a run that is to go on. It needs no other option.")
     ] = None,
-    preset: Annotated[Preset, typer.Option(help="The model's sizes.")] = Preset.tiny,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="The model's sizes.  [default: small; tiny for a generated task, base for wmt14]"),
+    ] = None,
     changes: SetOption = None,
     source: SourceOption = None,
     target: TargetOption = None,
@@ -141,19 +143,21 @@ def train(
     tokens: Annotated[
         Tokens | None, typer.Option(help="What a token is.  [default: bpe; word or character for a generated task]")
     ] = None,
-    vocabulary: Annotated[int, typer.Option(min=1, help="Most tokens that there may be.")] = 8000,
+    vocabulary: Annotated[
+        int | None, typer.Option(min=1, help="The most tokens there may be.  [default: 8000; 37000 for wmt14]")
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too.")] = False,
     device: DeviceOption = None,
 ) -> None:
     """Train a model.
 
-    The sizes are the preset's and the settings the paper's (section 5), for a generated task those by which a tiny
-    model learns it in about a minute; --set changes any field of TransformerConfig and of TrainingSettings. Ctrl-C ends
-    the run after the step it is in, and saves it.
+    Sizes and settings are those that suit the data: for wmt14 the paper's (section 5); for a generated task such that
+    a tiny model learns it on a CPU in minutes; for text of your own in between. --set changes any field of
+    TransformerConfig and of TrainingSettings. Ctrl-C ends the run after the step it is in, and saves it.
     """
     import torch
 
-    from . import runs
+    from . import recipes, runs
     from .config import TransformerConfig
     from .model import Transformer
     from .tokens import Tokenizer
@@ -165,7 +169,7 @@ def train(
             _refuse_others(context, "resume", "changes", "tensorboard", "device")
             asked, config, settings = read_run(resume)
             corpus, tokenizer = load_corpus(asked), Tokenizer.load(resume / "tokenizer.json")
-            config, settings = config.replace(**_only(config, changed)), settings.replace(**_only(settings, changed))
+            config, settings = configure(config, changed), configure(settings, changed)
         elif data is None or out is None:
             raise typer.BadParameter("name the data and a new folder (--out), or a run that is to go on (--resume).")
         else:
@@ -174,14 +178,16 @@ def train(
                 raise typer.BadParameter(
                     "vocab_size is the tokenizer's; --vocabulary changes it.", param_hint="'--set'"
                 )
-            kind, recipe = RECIPES.get(data, (Tokens.bpe, {}))
-            recipe = recipe if preset is Preset.tiny else {}
-            configure(preset, recipe, changed)  # a mistake is found before anything takes long
+            recipe = recipes.recipe(data)
+            sizes = recipe.config if preset is None else preset_config(preset)
+            settings = configure(recipe.settings, changed)
+            configure(sizes, changed)  # so that a mistake is found before anything takes long
             asked = request(data, source, target, languages)
             corpus = load_corpus(asked)
             out.mkdir(parents=True, exist_ok=True)
-            tokenizer = make_tokenizer(corpus, tokens or kind, vocabulary)
-            config, settings = configure(preset, recipe, changed, vocab_size=tokenizer.vocab_size)
+            kind = recipe.tokens if tokens is None else tokens.value
+            tokenizer = make_tokenizer(corpus, kind, vocabulary or recipe.vocabulary)
+            config = configure(sizes, {"vocab_size": tokenizer.vocab_size, **changed})
         folder = resume or out
         assert folder is not None
         torch.manual_seed(settings.seed)
@@ -377,7 +383,7 @@ def info(
     if model is not None:
         config = checkpoints.load_config(checkpoints.find(model))
     else:
-        config, _ = configure(preset, read_changes(changes, TransformerConfig))
+        config = configure(preset_config(preset), read_changes(changes, TransformerConfig))
     for field in dataclasses.fields(config):
         typer.echo(f"{field.name:<18} {getattr(config, field.name)}")
     parameters = costs.parameters(config)
@@ -420,10 +426,6 @@ def _refuse_others(context: Any, *allowed: str) -> None:
                 else f"the data ({context.params[parameter.name]})"
             )
             raise typer.BadParameter(f"a run goes on with what it began with, without {name}.")
-
-
-def _only(instance: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in changes.items() if hasattr(instance, name)}
 
 
 def _reason(error: BaseException) -> str:

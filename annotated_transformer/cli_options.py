@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .training import TrainingSettings
 
 __all__ = [
-    "RECIPES",
     "Part",
     "Preset",
     "Request",
@@ -37,11 +36,15 @@ __all__ = [
     "load",
     "load_corpus",
     "make_tokenizer",
+    "preset_config",
     "read_changes",
     "read_run",
     "request",
     "sentences_from",
 ]
+
+
+_Settings = TypeVar("_Settings", "TransformerConfig", "TrainingSettings")
 
 
 class Preset(str, Enum):
@@ -96,53 +99,27 @@ LanguagesOption = Annotated[
 BeamOption = Annotated[int, typer.Option(min=1, help="Hypotheses followed side by side (6.1); 1 is greedy.")]
 AlphaOption = Annotated[float, typer.Option(help="Exponent of the length penalty (6.1).")]
 
-RECIPES: dict[str, tuple[Tokens, dict[str, Any]]] = {
-    task: (
-        tokens,
-        {
-            "p_drop": 0.0,  # no pair is seen often enough to be learned by heart
-            "steps": 700,
-            "max_tokens": 1200,
-            "schedule": "linear",
-            "warmup_steps": 100,
-            "peak": 1.5e-3,
-            "validate_every": 350,
-        },
-    )
-    for task, tokens in {
-        "dates": Tokens.word,
-        "numbers": Tokens.character,
-        "copying": Tokens.word,
-        "reversing": Tokens.word,
-    }.items()
-}
-"""The tokens of the generated tasks, and the settings by which a tiny model learns one in about a minute."""
-
 
 # Settings
 
 
-def configure(
-    preset: Preset, *changes: Mapping[str, Any], vocab_size: int | None = None
-) -> tuple[TransformerConfig, TrainingSettings]:
-    """Make a configuration and training settings: the preset's and the paper's, with the changes, the last one first.
+def preset_config(preset: Preset) -> TransformerConfig:
+    """Return the configuration of a preset."""
+    from . import config
+
+    sizes: TransformerConfig = getattr(config, preset.value.upper())
+    return sizes
+
+
+def configure(config: _Settings, changes: Mapping[str, Any]) -> _Settings:
+    """Apply those changes that are to fields of a configuration, or of training settings.
 
     Raises:
         typer.BadParameter: If a field cannot have its value.
     """
-    from . import config
-    from .training import TrainingSettings
-
-    sizes: TransformerConfig = getattr(config, preset.value.upper())
-    changed: dict[str, Any] = {} if vocab_size is None else {"vocab_size": vocab_size}
-    for some in changes:
-        changed |= some
-    ours = {field.name for field in dataclasses.fields(sizes)}
+    ours = {field.name for field in dataclasses.fields(config)}
     try:
-        return (
-            sizes.replace(**{name: value for name, value in changed.items() if name in ours}),
-            TrainingSettings(**{name: value for name, value in changed.items() if name not in ours}),
-        )
+        return config.replace(**{name: value for name, value in changes.items() if name in ours})
     except (TypeError, ValueError) as error:
         raise _bad_set(str(error)) from None
 
@@ -232,14 +209,14 @@ def load_corpus(asked: Request) -> Corpus:
         raise typer.BadParameter(str(error)) from None
 
 
-def make_tokenizer(corpus: Corpus, kind: Tokens, vocabulary: int) -> Tokenizer:
+def make_tokenizer(corpus: Corpus, kind: str, vocabulary: int) -> Tokenizer:
     """Make one vocabulary for both sides (5.1), with a token for each target language if there are several."""
     from .tokens import Tokenizer
 
     languages = sorted({pair.language for pair in corpus.train if pair.language is not None})
     texts = (text for pair in corpus.train for text in (pair.source, pair.target))
     several = tuple(languages) if len(languages) > 1 else ()  # a model of one need not be told which
-    return Tokenizer.train(texts, kind=kind.value, vocab_size=vocabulary, languages=several)
+    return Tokenizer.train(texts, kind=kind, vocab_size=vocabulary, languages=several)
 
 
 def sentences_from(arguments: Sequence[str] | None, file: Path | None) -> Iterator[str]:

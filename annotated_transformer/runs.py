@@ -63,7 +63,7 @@ def train(
         asked: What else is to stand in ``run.json``, such as where the data came from.
 
     Returns:
-        The log: an entry every ``log_every`` steps with ``step``, ``epoch``, ``loss`` (smoothed, nats per target token,
+        The log, an entry every ``log_every`` steps with ``step``, ``epoch``, ``loss`` (smoothed, nats per target token,
         mean over the steps since the last entry), ``learning_rate``, ``norm`` (of the last gradient), ``tokens`` (of
         the target, since the start) and ``tokens_per_second``; and one at each validation with ``step``,
         ``validation_loss`` (not smoothed), ``perplexity``, and ``bleu``, ``chrf`` and ``exact`` where sentences are

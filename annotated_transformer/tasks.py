@@ -471,7 +471,7 @@ def software_docs(languages: Sequence[str] = ("de", "zh")) -> Corpus:
         languages: Of the targets: "de", "zh" or both.
 
     Returns:
-        Test sets by language and origin: "de.test_lohelp", "de.test_loui", "de.test_ha", and the like for "zh".
+        The corpus, its test sets by language and origin, such as "de.test_lohelp", "de.test_loui" and "de.test_ha".
 
     Raises:
         TypeError: If ``languages`` is not a sequence of strings.

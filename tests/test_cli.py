@@ -31,9 +31,11 @@ from annotated_transformer import (
     decoding,
     evaluation,
     inference,
+    recipes,
     tasks,
 )
-from annotated_transformer.config import BASE, BIG, CHOICES, TINY, TransformerConfig
+from annotated_transformer.batching import encode
+from annotated_transformer.config import BASE, BIG, CHOICES, SMALL, TINY, TransformerConfig
 from annotated_transformer.model import Transformer
 from annotated_transformer.tokens import Tokenizer
 from annotated_transformer.training import TrainingSettings
@@ -196,7 +198,7 @@ def samples(kind):
 def test_every_field_can_be_set(name, text, value):
     other = {"d_model": "h=1", "h": "d_model=22"}.get(name, "seed=5" if name != "seed" else "keep=5")
     read = cli_options.read_changes([f"{name}={text}", other], TransformerConfig, TrainingSettings)
-    config, settings = cli_options.configure(cli_options.Preset.base, read)
+    config, settings = (cli_options.configure(before, read) for before in (BASE, TrainingSettings()))
     found = getattr(config if hasattr(config, name) else settings, name)
     assert found == value
     assert type(found) is type(value)
@@ -208,8 +210,8 @@ def test_every_field_can_be_set(name, text, value):
 
 def test_fields_change_together_and_the_last_counts():
     read = cli_options.read_changes(["d_model=21", "h=2", "h=3"], TransformerConfig)
-    config, _ = cli_options.configure(cli_options.Preset.base, {"h": 5, "N": 2}, read)
-    assert (config.d_model, config.h, config.N, config.d_k) == (21, 3, 2, 7)
+    config = cli_options.configure(BASE, read)
+    assert (config.d_model, config.h, config.d_k) == (21, 3, 7)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_a_wrong_change_is_explained(tmp_path, change, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_generated_task_has_settings_of_its_own_and_text_has_the_papers(tmp_path, texts, monkeypatch):
+def test_sizes_and_settings_are_those_of_the_recipe(tmp_path, texts, monkeypatch):
     seen = []
     monkeypatch.setattr(
         "annotated_transformer.runs.train",
@@ -248,14 +250,15 @@ def test_a_generated_task_has_settings_of_its_own_and_text_has_the_papers(tmp_pa
         ),
     )
     call("train", "reversing", "-o", tmp_path / "a")
-    call("train", "reversing", "-o", tmp_path / "b", "--preset", "small", *sets(**SMALLER))
+    call("train", "reversing", "-o", tmp_path / "b", "--preset", "small", "--tokens", "word", *sets(N=1, peak=1e-4))
     call("train", texts, "--target", "fr", "-o", tmp_path / "c", *sets(**SMALLER), "--vocabulary", 270)
-    (a, ours, words), (b, papers, _), (c, texts_settings, pieces) = seen
-    assert (a.p_drop, ours.schedule, ours.steps, words.kind) == (0.0, "linear", 700, "word")
-    assert a == TINY.replace(p_drop=0.0, vocab_size=words.vocab_size)
-    assert papers == texts_settings == TrainingSettings()
-    assert (b.p_drop, c.p_drop) == (0.1, 0.1)
-    assert (pieces.kind, pieces.vocab_size, c.vocab_size) == ("bpe", 270, 270)
+    (a, a_settings, a_tokens), (b, b_settings, b_tokens), (c, c_settings, c_tokens) = seen
+    ours, others = recipes.recipe("reversing"), recipes.recipe("texts")
+    assert (a, a_settings, a_tokens.kind) == (ours.config.replace(vocab_size=14), ours.settings, ours.tokens)
+    assert (b, b_settings) == (SMALL.replace(vocab_size=14, N=1), ours.settings.replace(peak=1e-4))
+    assert (ours.tokens, b_tokens.kind) == ("character", "word")
+    assert (c, c_settings) == (others.config.replace(vocab_size=270, **SMALLER), others.settings)
+    assert (c_tokens.kind, c_tokens.vocab_size) == (others.tokens, 270)
 
 
 # --- train -------------------------------------------------------------------------------------------------------
@@ -575,7 +578,7 @@ def test_a_model_is_judged_by_set(folder):
     corpus = tasks.reversing()
     for part, pairs in (("test", corpus.test["test"]), ("validation", corpus.validation)):
         found = evaluation.translation_scores(model, tokenizer, pairs[:7], beam=1)
-        loss = evaluation.cross_entropy(model, cli_options_encode(pairs[:7], tokenizer))
+        loss = evaluation.cross_entropy(model, encode(pairs[:7], tokenizer))
         perplexity = 2.718281828459045**loss
         wanted = [
             part,
@@ -588,12 +591,6 @@ def test_a_model_is_judged_by_set(folder):
         result = call("evaluate", "-m", folder, "--beam", 1, "--limit", 7, "--part", part)  # the run's own data
         assert result.out.splitlines()[0].split() == ["set", "pairs", "perplexity", "BLEU", "chrF", "exact"]
         assert [line.split() for line in result.out.splitlines()[1:]] == [wanted]
-
-
-def cli_options_encode(pairs, tokenizer):
-    from annotated_transformer.batching import encode
-
-    return encode(pairs, tokenizer)
 
 
 def test_each_language_has_a_line_and_a_signature(languages):
@@ -756,11 +753,11 @@ def test_what_goes_wrong_in_asking_is_explained(folder, arguments, message):
 
 @posix
 def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, texts):
-    settings = {**SETTINGS, "steps": 400, "validate_every": 100, "save_every": 0, "max_tokens": 40}
+    settings = {**SETTINGS, "steps": 200, "validate_every": 50, "translate": 0, "save_every": 0, "max_tokens": 40}
     given = ("train", texts, "--target", "fr", "--tokens", "word", *sets(**SMALLER, **settings))
     process = start(*given, "-o", tmp_path / "Run")
     for line in process.stderr:
-        if line.startswith(b"Step 100:"):
+        if line.startswith(b"Step 50:"):
             process.send_signal(signal.SIGINT)
             break
     err = process.stderr.read().decode()
@@ -770,7 +767,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, texts):
     message = rf"Stopped after step (\d+); step \1 is saved in {where}; train --resume {where} goes on\.\n"
     found = re.fullmatch(message, err.splitlines(keepends=True)[-1])
     assert found
-    assert 100 <= int(found[1]) < 400
+    assert 50 <= int(found[1]) < 200
     assert "Traceback" not in err
     assert [folder.name for folder in checkpoints.checkpoint_folders(where)] == [f"{int(found[1]):08}"]
     assert call("train", "--resume", where).code == 0
