@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "average",
+    "checkpoint_folders",
+    "find",
+    "load_config",
     "load_model",
     "load_tensors",
     "load_weights",
@@ -85,13 +88,7 @@ def load_model(folder: Path | str) -> tuple[Transformer, Tokenizer | None]:
         ValueError: If a file is damaged, or the weights are not those of the configuration.
     """
     folder = Path(folder)
-    if not (folder / CONFIG).is_file():
-        raise FileNotFoundError(f"folder {folder} holds no model: there is no {CONFIG} in it.")
-    fields = read_json(folder / CONFIG)
-    try:
-        model = Transformer(TransformerConfig(**fields))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder / CONFIG} is not a model's configuration: {error}") from error
+    model = Transformer(load_config(folder))
     load_weights(model, load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     tokenizer = None
     if (folder / TOKENIZER).is_file():
@@ -104,6 +101,23 @@ def load_model(folder: Path | str) -> tuple[Transformer, Tokenizer | None]:
                 f"{model.config.vocab_size}."
             )
     return model.eval(), tokenizer
+
+
+def load_config(folder: Path | str) -> TransformerConfig:
+    """Read a model's configuration alone.
+
+    Raises:
+        FileNotFoundError: If the folder holds no model.
+        ValueError: If the file is damaged.
+    """
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"folder {folder} holds no model: there is no {CONFIG} in it.")
+    fields = read_json(path)
+    try:
+        return TransformerConfig(**fields)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a model's configuration: {error}") from error
 
 
 def find(name: Path | str) -> Path:

@@ -135,7 +135,7 @@ def beam_search(
         n_best: How many hypotheses to return for each sentence.
 
     Returns:
-        For each sentence its best hypotheses, the best first: ``n_best``, or fewer if there are not as many.
+        For each sentence its best hypotheses, the best first, ``n_best`` or fewer if there are not as many.
 
     Raises:
         TypeError: If an argument has the wrong type.

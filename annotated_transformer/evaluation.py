@@ -14,7 +14,7 @@ from .optimization import projected_cross_entropy
 from .tasks import Pair
 from .tokens import Tokenizer
 
-__all__ = ["cross_entropy", "evaluating", "scores", "translation_scores"]
+__all__ = ["cross_entropy", "evaluating", "scores", "signatures", "translation_scores"]
 
 # How sacrebleu cuts a sentence into the words it counts. Chinese and Japanese write no blanks between words.
 _WORDS = {"zh": "zh", "ja": "char"}
@@ -70,12 +70,30 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
         raise ValueError(
             f"there must be one translation for each reference, got {len(translations)} beside {len(references)}."
         )
-    import sacrebleu
-
-    bleu = sacrebleu.corpus_bleu(list(translations), [list(references)], tokenize=_WORDS.get(language or "", "13a"))
-    chrf = sacrebleu.corpus_chrf(list(translations), [list(references)])
+    found = {
+        name: metric.corpus_score(list(translations), [list(references)]).score for name, metric in _metrics(language)
+    }
     exact = sum(ours == theirs for ours, theirs in zip(translations, references, strict=True)) / len(references)
-    return {"bleu": bleu.score, "chrf": chrf.score, "exact": exact}
+    return {**found, "exact": exact}
+
+
+def signatures(language: str | None = None) -> dict[str, str]:
+    """Return sacrebleu's signatures of ``bleu`` and ``chrf``, without which a score cannot be compared (Post 2018).
+
+    Args:
+        language: As for ``scores``.
+    """
+    found = {}
+    for name, metric in _metrics(language):
+        metric.corpus_score([""], [[""]])  # the signature says how many references there are
+        found[name] = str(metric.get_signature())
+    return found
+
+
+def _metrics(language: str | None) -> list[tuple[str, Any]]:
+    from sacrebleu import BLEU, CHRF
+
+    return [("bleu", BLEU(tokenize=_WORDS.get(language or "", "13a"))), ("chrf", CHRF())]
 
 
 def translation_scores(

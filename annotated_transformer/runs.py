@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from . import checkpoints, evaluation
 from .batching import Example, encode
@@ -30,7 +30,7 @@ from .tasks import Pair
 from .tokens import Tokenizer
 from .training import Trainer, TrainingSettings
 
-__all__ = ["due", "train"]
+__all__ = ["due", "require_free", "train"]
 
 
 def train(
@@ -63,7 +63,7 @@ def train(
         asked: What else is to stand in ``run.json``, such as where the data came from.
 
     Returns:
-        The log: an entry every ``log_every`` steps with ``step``, ``epoch``, ``loss`` (smoothed, nats per target token,
+        The log, an entry every ``log_every`` steps with ``step``, ``epoch``, ``loss`` (smoothed, nats per target token,
         mean over the steps since the last entry), ``learning_rate``, ``norm`` (of the last gradient), ``tokens`` (of
         the target, since the start) and ``tokens_per_second``; and one at each validation with ``step``,
         ``validation_loss`` (not smoothed), ``perplexity``, and ``bleu``, ``chrf`` and ``exact`` where sentences are
@@ -74,6 +74,7 @@ def train(
         FileExistsError: If ``folder`` holds a run and ``resume`` is not set.
         KeyboardInterrupt: After Ctrl-C, when the checkpoint is written.
         ValueError: If the folder's run has other settings or other data, or no pair is short enough to learn from.
+            A run may go on in another number of processes if ``accumulate`` makes up for it.
     """
     examples = encode(pairs, tokenizer, settings.longest)
     if not examples:
@@ -94,8 +95,8 @@ def train(
 
     with ExitStack() as stack:
         if run:
-            stack.enter_context(run.alone())
-            before, window = run.begin(resume)
+            stack.enter_context(run.alone(resume))
+            before, window = run.begin()
             log.extend(before)
         stop = stack.enter_context(_finishing_the_step())
         bar = stack.enter_context(
@@ -118,6 +119,20 @@ def train(
                 raise KeyboardInterrupt(f"stopped after step {trainer.step}{where}")
     model.eval()
     return log
+
+
+def require_free(folder: Path | str, resume: bool = False) -> None:
+    """Refuse a folder that a run must not write into.
+
+    Raises:
+        FileExistsError: If it holds a run and ``resume`` is not set, or something else than a run.
+    """
+    folder = Path(folder)
+    if (folder / "run.json").exists():
+        if not resume:
+            raise FileExistsError(f"folder {folder} holds a run already: resume it, or choose another.")
+    elif any(not path.name.startswith(".") for path in folder.glob("*")):
+        raise FileExistsError(f"folder {folder} is not empty, and holds no run: choose another.")
 
 
 def due(step: int, every: int, last: int) -> bool:
@@ -170,18 +185,17 @@ class _Run:
         self.path, self.log_path = folder / "run.json", folder / "log.jsonl"
         self.writer: Any = None
 
-    def begin(self, resume: bool) -> tuple[list[dict[str, Any]], _Window]:
+    def begin(self) -> tuple[list[dict[str, Any]], _Window]:
         """Start the folder, or go back to its last checkpoint; return the log so far and what was added up."""
         trainer = self.trainer
         facts = {
             "config": dataclasses.asdict(trainer.model.config),
             "settings": dataclasses.asdict(trainer.settings),
             "data": _fingerprint(trainer.examples),
+            "batches": trainer.settings.accumulate * trainer.processes,  # in a step
             "asked": self.asked,
         }
         if self.path.exists():
-            if not resume:
-                raise FileExistsError(f"folder {self.folder} holds a run already: resume it, or choose another.")
             self._require_same(checkpoints.read_json(self.path), facts)
         saved = checkpoints.checkpoint_folders(self.folder)
         extra = trainer.restore(saved[-1]) if saved else {}
@@ -221,11 +235,9 @@ class _Run:
             dist.barrier()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, resume: bool) -> Iterator[None]:
         """Refuse a second run in the same folder at the same time; the system forgets the lock of a killed process."""
-        strangers = [path for path in self.folder.glob("*") if not path.name.startswith(".")]
-        if strangers and not self.path.exists():
-            raise FileExistsError(f"folder {self.folder} is not empty, and holds no run: choose another.")
+        require_free(self.folder, resume)
         if sys.platform == "win32" or self.trainer.rank:
             yield
             return
@@ -248,12 +260,16 @@ class _Run:
         ]
         if before["data"] != now["data"]:
             changes.append("the training data are not the same")
+        if before["batches"] != now["batches"]:
+            changes.append(
+                f"a step had {before['batches']} batches and now has {now['batches']}: accumulate times processes"
+            )
         if changes:
             raise ValueError(f"{self.folder} holds a run that cannot go on like this: {'; '.join(changes)}.")
 
 
-# What may differ when a run goes on: none of it changes a step that is made.
-_MAY_CHANGE = ("log_every", "validate_every", "translate", "save_every", "keep")
+# What may differ when a run goes on: none of it changes a step. For ``accumulate`` the number of batches decides.
+_MAY_CHANGE = ("log_every", "validate_every", "translate", "save_every", "keep", "accumulate")
 
 
 def _validate(

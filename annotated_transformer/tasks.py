@@ -33,6 +33,7 @@ __all__ = [
     "copying",
     "dates",
     "from_datasets",
+    "lines",
     "load",
     "numbers",
     "read_folder",
@@ -343,8 +344,18 @@ def read_tsv(path: str | Path, language: str | None = None) -> list[Pair]:
     return pairs
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file."""
+def lines(path: str | Path) -> list[str]:
+    """Read the lines of a file of text, those without anything in them too.
+
+    Args:
+        path: UTF-8, plain or packed with xz or gzip (by its name: ``.xz``, ``.gz``).
+
+    Raises:
+        FileNotFoundError: If the file, or its folder, is not there.
+        IsADirectoryError: If it is a folder.
+        ValueError: If it is not UTF-8. The message names file and line.
+    """
+    path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent}, where {path.name} should be.")
     if path.is_dir():
@@ -356,10 +367,18 @@ def _lines(path: Path) -> list[str]:
         data = unpack(path.read_bytes())
     except (lzma.LZMAError, OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be unpacked: {error}. It is damaged, or not what its name says.") from error
-    if not data.strip():
+    data = data.removeprefix(codecs.BOM_UTF8)
+    if not data:
+        return []
+    return [_text(path, number, line) for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1)]
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file that must have some text."""
+    found = lines(path)
+    if not any(line.strip() for line in found):
         raise ValueError(f"{path} is empty.")
-    lines = data.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
-    return [_text(path, number, line) for number, line in enumerate(lines, 1)]
+    return found
 
 
 def _text(path: Path, number: int, line: bytes) -> str:
@@ -453,7 +472,7 @@ def software_docs(languages: Sequence[str] = ("de", "zh")) -> Corpus:
         languages: Of the targets: "de", "zh" or both.
 
     Returns:
-        Test sets by language and origin: "de.test_lohelp", "de.test_loui", "de.test_ha", and the like for "zh".
+        The corpus, its test sets by language and origin, such as "de.test_lohelp", "de.test_loui" and "de.test_ha".
 
     Raises:
         TypeError: If ``languages`` is not a sequence of strings.
@@ -542,7 +561,9 @@ def load(name: str | Path, **options: Any) -> Corpus:
     if isinstance(name, str) and name in TASKS:
         make = TASKS[name]
     elif isinstance(name, str) and WMT.fullmatch(name):
-        make, options = from_datasets, {"name": name, "config": "de-en", **options}
+        tongues = [options.get("source"), options.get("target")]
+        other = next((tongue for tongue in tongues if tongue not in (None, "en")), "de")
+        make, options = from_datasets, {"name": name, "config": f"{other}-en", **options}
     elif Path(name).exists():
         make, options = read_folder, {"folder": name, **options}
     else:

@@ -23,7 +23,7 @@ ORDER = (
     "recordings", "experiments",
     # what the chapters are written with
     "check", "style", "figures", "claims", "show",
-    "cli", "__main__",
+    "cli_options", "cli", "__main__",
 )  # fmt: skip
 MODEL = ORDER[ORDER.index("require") : ORDER.index("paper")]
 MODEL_MAY_USE = {"torch", "numpy"}

@@ -207,6 +207,10 @@ def test_what_does_not_change_a_step_may_change_when_a_run_goes_on(tmp_path):
     [
         ({"settings": SETTINGS.replace(seed=1)}, "seed was 0 and is now 1"),
         ({"settings": SETTINGS.replace(factor=2.0, eps_ls=0.2)}, r"factor was 1.0 and is now 2.0; eps_ls was 0.1"),
+        (
+            {"settings": SETTINGS.replace(accumulate=3)},
+            "a step had 1 batches and now has 3: accumulate times processes",
+        ),
         ({"changes": {"p_drop": 0.2}}, "p_drop was 0.1 and is now 0.2"),
         ({"pairs": CORPUS.train[1:]}, "the training data are not the same"),
         ({"pairs": CORPUS.train[::-1]}, "the training data are not the same"),
@@ -230,6 +234,19 @@ def test_a_folder_with_something_in_it_is_not_written_to(tmp_path):
         with pytest.raises(FileExistsError, match="is not empty, and holds no run: choose another"):
             train(tmp_path / "thesis", resume=resume)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
+
+
+def test_a_folder_can_be_asked_about_before(tmp_path):
+    runs.require_free(tmp_path / "nowhere")
+    (tmp_path / ".hidden").touch()
+    runs.require_free(tmp_path)
+    (tmp_path / "chapter").touch()
+    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+        runs.require_free(tmp_path)
+    (tmp_path / "run.json").touch()
+    with pytest.raises(FileExistsError, match="holds a run already: resume it"):
+        runs.require_free(tmp_path)
+    runs.require_free(tmp_path, resume=True)
 
 
 def test_an_empty_folder_will_do(tmp_path):

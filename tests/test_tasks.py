@@ -318,6 +318,36 @@ def test_what_is_no_text_is_named_by_its_line(write, data, parts):
             call()
 
 
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [("", []), ("\n", [""]), ("\ufeff", []), ("a\n\n b\n", ["a", "", " b"]), ("a\n\n", ["a", ""]), ("\na", ["", "a"])],
+)
+def test_lines_alone_may_be_empty(write, data, found):
+    assert tasks.lines(write("a.txt", data)) == found
+    assert tasks.lines(str(write("a.txt.gz", gzip.compress(data.encode())))) == found
+    with raises(ValueError, "b.txt, line 1: byte 0xff after 0 others is not UTF-8"):
+        tasks.lines(write("b.txt", b"\xff"))
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        ({}, "de-en"),
+        ({"target": "fr"}, "fr-en"),
+        ({"source": "fr", "target": "en"}, "fr-en"),
+        ({"source": "de", "target": "en"}, "de-en"),
+        ({"source": "en", "target": "cs"}, "cs-en"),
+    ],
+)
+def test_wmt_is_asked_for_its_part_with_the_languages(monkeypatch, options, config):
+    asked = []
+    monkeypatch.setattr(
+        tasks, "from_datasets", lambda name, config=None, source="en", target="de": asked.append((name, config))
+    )
+    load("wmt14", **options)
+    assert asked == [("wmt14", config)]
+
+
 def test_an_empty_line_is_named(write):
     good, bad = write("a.en", "a\nb\nc\n"), write("a.de", "a\n \t\nc\n")
     for paths in ((good, bad), (bad, good)):

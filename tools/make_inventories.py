@@ -17,6 +17,8 @@ PYTHON = {
     "bool": ("py:class", "library/functions.html#$"),
     "bytes": ("py:class", "library/stdtypes.html#$"),
     "collections.abc.Callable": ("py:class", "library/collections.abc.html#$"),
+    "collections.Counter": ("py:class", "library/collections.html#$"),
+    "collections.abc.Collection": ("py:class", "library/collections.abc.html#$"),
     "collections.abc.Iterable": ("py:class", "library/collections.abc.html#$"),
     "collections.abc.Iterator": ("py:class", "library/collections.abc.html#$"),
     "collections.abc.Mapping": ("py:class", "library/collections.abc.html#$"),
@@ -26,8 +28,10 @@ PYTHON = {
     "int": ("py:class", "library/functions.html#$"),
     "list": ("py:class", "library/stdtypes.html#$"),
     "object": ("py:class", "library/functions.html#$"),
+    "Path": ("py:class", "library/pathlib.html#pathlib.Path"),
     "os.PathLike": ("py:class", "library/os.html#$"),
     "pathlib.Path": ("py:class", "library/pathlib.html#$"),
+    "random.Random": ("py:class", "library/random.html#$"),
     "set": ("py:class", "library/stdtypes.html#$"),
     "str": ("py:class", "library/stdtypes.html#$"),
     "tuple": ("py:class", "library/stdtypes.html#$"),
@@ -51,6 +55,8 @@ MATPLOTLIB = {
     "matplotlib.figure.Figure": ("py:class", "api/_as_gen/matplotlib.figure.Figure.html#$"),
 }
 TORCH = {
+    "torch._C.Generator": ("py:class", "generated/torch.Generator.html#torch.Generator"),  # its real home
+    "torch.optim.adam.Adam": ("py:class", "generated/torch.optim.Adam.html#torch.optim.Adam"),
     "torch.Generator": ("py:class", "generated/torch.Generator.html#$"),
     "torch.Tensor": ("py:class", "tensors.html#$"),
     "torch.device": ("py:class", "tensor_attributes.html#$"),
