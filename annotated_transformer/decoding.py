@@ -201,10 +201,10 @@ def _follow(model: Transformer, source: Tensor, max_extra: int, choose: Callable
         while len(sentences):
             position = rows.cache.position
             logits, normaliser = rows.step(tokens)
-            tokens = choose(logits).masked_fill(~going, END)
+            tokens = choose(logits)
             gain = (logits.gather(-1, tokens[:, None]) - normaliser)[:, 0]
             written[sentences, position] = tokens
-            log_probabilities[sentences] += gain.masked_fill(~going, 0.0)
+            log_probabilities[sentences] += gain.masked_fill(~going, 0.0)  # what stands after </s> does not count
             going = going & (tokens != END)
             if _worth_dropping(going):
                 origin = going.nonzero()[:, 0]

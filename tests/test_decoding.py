@@ -522,6 +522,8 @@ def test_the_best_translations_on_demand():
     ]
     assert translation[:4] == translation.n_best[0][:4]
     assert empty.n_best == ()
+    for n_best, count in ((1, 0), (2, 2)):
+        assert len(translate(model, tokenizer, ["abc"], max_extra=3, n_best=n_best)[0].n_best) == count
 
 
 def test_the_attention_on_demand():
@@ -585,8 +587,7 @@ def test_with_a_real_tokenizer(options):
     tokenizer = Tokenizer.train(TEXTS, **options)
     language = tokenizer.languages[-1] if tokenizer.languages else None
     first = [] if language is None else [tokenizer.language_id(language)]
-    model, sentences = speaker(vocab_size=tokenizer.vocab_size + 3), [*TEXTS, "", " \t\n", "\u3000", "Ω?"]
-    model.generator.weight.data[tokenizer.vocab_size :] = 0.0  # tokens that the model has beyond the tokenizer's
+    model, sentences = speaker(vocab_size=tokenizer.vocab_size), [*TEXTS, "", " \t\n", "\u3000", "Ω?"]
     found = translate(model, tokenizer, sentences, language, max_extra=3)
     for sentence, translation in zip(sentences, found, strict=True):
         if not sentence.strip():
