@@ -237,6 +237,21 @@ def test_the_criteria_choose_differently():
     assert [learn_wordpiece(words, 1, name)[-1] for name in ("frequency", "likelihood", "ratio")] == ["ab", "xy", "pq"]
 
 
+def test_a_ratio_divides_by_the_product():
+    """(a, ##c) stands 4 times of 4 and 12, (##c, ##c) 8 times of 12 and 12: 1/12 is more than 1/18."""
+    assert learn_wordpiece({"accc": 4}, 1, "ratio")[-1] == "ac"
+
+
+def test_equal_gains_are_a_tie_and_almost_equal_ones_are_none():
+    """After ▁c, (##a, ##a) and (▁, ##a) gain the same, 8 log 8 - 16 log 16 beside what all do, and ##a is older."""
+    assert learn_wordpiece({"▁c": 9, "▁aa": 8}, 2)[-2:] == ["▁c", "##aa"]
+    assert learn_wordpiece({"▁bc": 8, "▁ac": 3}, 2)[-2:] == ["##bc", "▁bc"]  # by 0.05 better than the older ##ac
+
+
+def test_marks_in_a_text_are_no_marks_of_wordpiece():
+    assert decode_wordpiece(["▁a", "####", "##b"]) == "a##b"
+
+
 def test_likelihood_is_the_default():
     words = count_words(TEXTS)
     assert learn_wordpiece(words, 31) == learn_wordpiece(words, 31, "likelihood")

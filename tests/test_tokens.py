@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import pickle
 import re
@@ -279,6 +280,27 @@ def test_dropout_cuts_a_text_in_several_ways(bpe):
     assert {bpe.decode(cut) for cut in cuts} == {text}
     assert {tuple(bpe.encode(text)) for _ in range(99)} == {tuple(bpe.encode(text, dropout=0.0))}
     assert Counter(len(ids) for ids in bpe.encode_batch([text] * 99, dropout=0.9)).keys() != {len(bpe.encode(text))}
+
+
+def test_more_dropout_leaves_more_pieces(bpe):
+    few, some, all_but = (
+        sum(map(len, bpe.encode_batch([ENGLISH[0]] * 199, dropout=dropout))) for dropout in (0.01, 0.5, 0.99)
+    )
+    assert len(bpe.encode(ENGLISH[0])) * 199 <= few < some < all_but
+
+
+def test_the_default_is_bpe_of_the_papers_size():
+    """Section 5.1: about 37000 tokens."""
+    defaults = {name: one.default for name, one in inspect.signature(Tokenizer.train).parameters.items()}
+    assert (defaults["kind"], defaults["vocab_size"], defaults["languages"]) == ("bpe", 37_000, ())
+
+
+def test_a_saved_file_has_lines_that_end_the_same_everywhere(bpe, tmp_path):
+    bpe.save(tmp_path / "tokenizer.json")
+    data = (tmp_path / "tokenizer.json").read_bytes()
+    assert data.endswith(b"}\n")
+    assert data.count(b"\n") > 99
+    assert b"\r" not in data
 
 
 def test_dropout_ends_with_the_call(bpe):
