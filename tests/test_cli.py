@@ -227,6 +227,7 @@ def test_fields_change_together_and_the_last_counts():
         ("peak=high", "peak takes a number or none, got 'high'."),
         ("attention_bias=yes", "attention_bias takes true or false, got 'yes'."),
         ("steps=0", "steps must be at least 1, got 0."),
+        ("steps=9", "steps must be more than warmup_steps = 100 with the schedule 'linear', got 9."),
         ("p_drop=1", "p_drop is the share of units that are dropped, from 0 up to below 1"),
         ("factor=nan", "factor must be"),
         ("tied=some", "tied must be one of all, target, none, got 'some'."),
@@ -295,11 +296,9 @@ def test_a_run_goes_on_without_any_other_option(folder, tmp_path):
 def test_what_changes_no_step_may_be_set_when_a_run_goes_on(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     assert call("train", "--resume", tmp_path / "run", "--set", "keep=2").code == 0
-    result = call("train", "--resume", tmp_path / "run", "--set", "steps=9")
+    result = call("train", "--resume", tmp_path / "run", *sets(N=2, steps=9))
     assert result.code == 1
-    assert "cannot go on like this: steps was 7 and is now 9." in result.err
-    result = call("train", "--resume", tmp_path / "run", "--set", "N=2")
-    assert "N was 1 and is now 2" in result.err
+    assert "cannot go on like this: N was 1 and is now 2; steps was 7 and is now 9." in result.err
 
 
 def test_a_run_on_a_folder_goes_on_from_another_place(tmp_path, texts, monkeypatch):
