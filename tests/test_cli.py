@@ -680,7 +680,7 @@ def test_onnx_is_asked_for_with_the_model_and_the_folder(folder, tmp_path, monke
         (
             ["-m", "{run}", "-o", "{tmp}/new", "--average", "9"],
             1,
-            "{run} has 3 checkpoints, fewer than the 9 to average.",
+            "{run} has fewer checkpoints, 3, than the 9 to average.",
         ),
         (["-m", "{run}", "-o", "{tmp}/file/model"], 1, "Error: {tmp}/file: File exists."),
     ],
