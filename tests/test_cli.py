@@ -262,6 +262,15 @@ def test_sizes_and_settings_are_those_of_the_recipe(tmp_path, texts, monkeypatch
     assert (c_tokens.kind, c_tokens.vocab_size) == (others.tokens, 270)
 
 
+def test_only_a_model_of_several_languages_is_told_which():
+    for languages, known in ((("zh", "de"), ("de", "zh")), (("de",), ())):
+        corpus = tasks.dates(size=30, languages=languages)
+        tokenizer = cli_options.make_tokenizer(corpus, "word", 99)
+        assert tokenizer.languages == known
+        assert tokenizer.vocab_size <= 99
+        assert "\N{REPLACEMENT CHARACTER}" not in tokenizer.decode(tokenizer.encode("2024"))
+
+
 # --- train -------------------------------------------------------------------------------------------------------
 
 
