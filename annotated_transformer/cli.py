@@ -202,7 +202,8 @@ def train(
             )  # fmt: skip
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{stop}; train --resume {folder} goes on" if str(stop) else "") from None
-    _say(f"Step {log[-1]['step']} is saved. Try it: annotated-transformer translate --model {folder}")
+    language = f" --language {tokenizer.languages[0]}" if tokenizer.languages else ""
+    _say(f"Step {log[-1]['step']} is saved. Try it: annotated-transformer translate --model {folder}{language}")
 
 
 @app.command(
@@ -346,7 +347,7 @@ def export(
     if average > 1:
         folders = checkpoints.checkpoint_folders(model)
         if len(folders) < average:
-            raise ValueError(f"{model} has {len(folders)} checkpoints, fewer than the {average} to average.")
+            raise ValueError(f"{model} has fewer checkpoints, {len(folders)}, than the {average} to average.")
         loaded, tokenizer = checkpoints.average(folders[-average:])
     else:
         loaded, tokenizer = load(model)

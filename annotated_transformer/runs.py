@@ -196,7 +196,11 @@ class _Run:
             "asked": self.asked,
         }
         if self.path.exists():
-            self._require_same(checkpoints.read_json(self.path), facts)
+            before = checkpoints.read_json(self.path)
+            try:
+                self._require_same(before, facts)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.path} is damaged, or another version's: {error}") from error
         saved = checkpoints.checkpoint_folders(self.folder)
         extra = trainer.restore(saved[-1]) if saved else {}
         log = [entry for entry in _read_log(self.log_path) if entry["step"] <= trainer.step]

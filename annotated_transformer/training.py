@@ -99,6 +99,11 @@ class TrainingSettings:
         for name, choices in {"schedule": SCHEDULES, "precision": ("float32", "bfloat16")}.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
+        if self.schedule != "paper" and self.steps <= self.warmup_steps:
+            raise ValueError(
+                f"steps must be more than warmup_steps = {self.warmup_steps} with the schedule {self.schedule!r}, "
+                f"got {self.steps}."
+            )
 
     def replace(self, **changes: Any) -> TrainingSettings:
         """Return a copy with some fields changed.
@@ -216,7 +221,7 @@ class Trainer:
             tokenizer: Saved beside the model.
             extra: What the caller wants back from ``restore``.
         """
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         averages = {
             f"{names[parameter]}:{key}": value
             for parameter, state in self.optimizer.state.items()

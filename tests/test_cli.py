@@ -227,6 +227,7 @@ def test_fields_change_together_and_the_last_counts():
         ("peak=high", "peak takes a number or none, got 'high'."),
         ("attention_bias=yes", "attention_bias takes true or false, got 'yes'."),
         ("steps=0", "steps must be at least 1, got 0."),
+        ("steps=9", "steps must be more than warmup_steps = 100 with the schedule 'linear', got 9."),
         ("p_drop=1", "p_drop is the share of units that are dropped, from 0 up to below 1"),
         ("factor=nan", "factor must be"),
         ("tied=some", "tied must be one of all, target, none, got 'some'."),
@@ -259,6 +260,15 @@ def test_sizes_and_settings_are_those_of_the_recipe(tmp_path, texts, monkeypatch
     assert (ours.tokens, b_tokens.kind) == ("character", "word")
     assert (c, c_settings) == (others.config.replace(vocab_size=270, **SMALLER), others.settings)
     assert (c_tokens.kind, c_tokens.vocab_size) == (others.tokens, 270)
+
+
+def test_only_a_model_of_several_languages_is_told_which():
+    for languages, known in ((("zh", "de"), ("de", "zh")), (("de",), ())):
+        corpus = tasks.dates(size=30, languages=languages)
+        tokenizer = cli_options.make_tokenizer(corpus, "word", 99)
+        assert tokenizer.languages == known
+        assert tokenizer.vocab_size <= 99
+        assert "\N{REPLACEMENT CHARACTER}" not in tokenizer.decode(tokenizer.encode("2024"))
 
 
 # --- train -------------------------------------------------------------------------------------------------------
@@ -295,11 +305,9 @@ def test_a_run_goes_on_without_any_other_option(folder, tmp_path):
 def test_what_changes_no_step_may_be_set_when_a_run_goes_on(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     assert call("train", "--resume", tmp_path / "run", "--set", "keep=2").code == 0
-    result = call("train", "--resume", tmp_path / "run", "--set", "steps=9")
+    result = call("train", "--resume", tmp_path / "run", *sets(N=2, steps=9))
     assert result.code == 1
-    assert "cannot go on like this: steps was 7 and is now 9." in result.err
-    result = call("train", "--resume", tmp_path / "run", "--set", "N=2")
-    assert "N was 1 and is now 2" in result.err
+    assert "cannot go on like this: N was 1 and is now 2; steps was 7 and is now 9." in result.err
 
 
 def test_a_run_on_a_folder_goes_on_from_another_place(tmp_path, texts, monkeypatch):
@@ -681,7 +689,7 @@ def test_onnx_is_asked_for_with_the_model_and_the_folder(folder, tmp_path, monke
         (
             ["-m", "{run}", "-o", "{tmp}/new", "--average", "9"],
             1,
-            "{run} has 3 checkpoints, fewer than the 9 to average.",
+            "{run} has fewer checkpoints, 3, than the 9 to average.",
         ),
         (["-m", "{run}", "-o", "{tmp}/file/model"], 1, "Error: {tmp}/file: File exists."),
     ],

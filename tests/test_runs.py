@@ -224,6 +224,14 @@ def test_a_run_goes_on_only_as_it_began(tmp_path, options, message):
     assert stored(tmp_path / "run") == before
 
 
+@pytest.mark.parametrize("text", ["[]", "{}", '{"config": 1, "settings": 2, "data": 3, "batches": 4}'])
+def test_a_damaged_run_is_named(tmp_path, text):
+    cut_off(tmp_path / "run", 4)
+    (tmp_path / "run" / "run.json").write_text(text)
+    with pytest.raises(ValueError, match="run.json is damaged, or another version's"):
+        train(tmp_path / "run", resume=True)
+
+
 def test_a_folder_with_something_in_it_is_not_written_to(tmp_path):
     train(tmp_path / "run", SETTINGS.replace(steps=1))
     with pytest.raises(FileExistsError, match="holds a run already: resume it, or choose another"):
