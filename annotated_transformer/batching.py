@@ -126,7 +126,8 @@ def plan(
     Args:
         examples: What is divided.
         max_tokens: Most positions of one side of a batch, padding included: rows times the length of the longest.
-        pool: Least number of batches whose examples are sorted together. More give less padding, and less mixing.
+        pool: Least number of batches whose examples are sorted together. More give less padding, and less mixing. 0: as
+            chance has them, without sorting.
         seed: Where chance starts.
         epoch: How often the examples have been seen; each epoch has batches of its own.
         shuffle: False keeps the examples' order from pool to pool, for validation.
@@ -138,7 +139,7 @@ def plan(
         TypeError: If a number is not an integer, or ``shuffle`` not a boolean.
         ValueError: If there are no examples, one of them alone is over the budget, or a number is too small.
     """
-    for name, value, least in (("max_tokens", max_tokens, 1), ("pool", pool, 1), ("seed", seed, None)):
+    for name, value, least in (("max_tokens", max_tokens, 1), ("pool", pool, 0), ("seed", seed, None)):
         require.integer(name, value, least)
     require.integer("epoch", epoch, least=0)
     require.boolean("shuffle", shuffle)
@@ -148,12 +149,14 @@ def plan(
     order = list(range(len(examples)))
     if shuffle:
         chance.shuffle(order)
-    pools = max(1, sum(lengths) // (pool * max_tokens))
+    pools = max(1, sum(lengths) // (pool * max_tokens)) if pool else 1
     size = math.ceil(len(order) / pools)
     batches = []
     for start in range(0, len(order), size):
-        alike = sorted(order[start : start + size], key=lambda index: _alike(examples[index]))
-        batches += _cut(alike, lengths, max_tokens)
+        together = order[start : start + size]
+        if pool:
+            together.sort(key=lambda index: _alike(examples[index]))
+        batches += _cut(together, lengths, max_tokens)
     if shuffle:
         chance.shuffle(batches)
     return batches
@@ -170,11 +173,14 @@ def _alike(example: Example) -> tuple[int, int]:
 
 
 def _cut(order: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Cut a row of indices, the shortest first, into batches that keep to the budget."""
+    """Cut a row of indices into batches that keep to the budget."""
     batches: list[list[int]] = [[]]
+    longest = 0
     for index in order:
-        if (len(batches[-1]) + 1) * lengths[index] > max_tokens:  # this one would be the batch's longest
+        longest = max(longest, lengths[index])
+        if (len(batches[-1]) + 1) * longest > max_tokens:
             batches.append([])
+            longest = lengths[index]
         batches[-1].append(index)
     return batches
 

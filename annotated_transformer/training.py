@@ -39,6 +39,7 @@ class TrainingSettings:
     Attributes:
         steps: Number of updates of the weights (5.2).
         max_tokens: Size of a batch, in tokens of the longer side with its padding; 5.1 speaks of about 25,000.
+        pool: Number of batches whose pairs are sorted by length together, which saves padding (5.1); 0 for none.
         longest: Pairs with a longer side than this, in tokens, are left out.
         accumulate: Number of batches whose gradients make one step, in each process.
         schedule: How the learning rate follows the step: ``"paper"`` (Equation 3), ``"linear"`` or ``"cosine"``.
@@ -62,6 +63,7 @@ class TrainingSettings:
 
     steps: int = 100_000
     max_tokens: int = 25_000
+    pool: int = 100
     longest: int = 256
     accumulate: int = 1
     schedule: str = "paper"
@@ -84,7 +86,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name in ("steps", "max_tokens", "longest", "accumulate", "warmup_steps", "log_every", "keep"):
             require.integer(name, getattr(self, name), least=1)
-        for name in ("validate_every", "translate", "save_every", "seed"):
+        for name in ("pool", "validate_every", "translate", "save_every", "seed"):
             require.integer(name, getattr(self, name), least=0)
         for name in ("factor", "epsilon"):
             require.positive(name, getattr(self, name))
@@ -260,9 +262,8 @@ class Trainer:
     def _stream(self) -> Iterator[list[int]]:
         """The batches from where the run stands, epoch after epoch, without end."""
         while True:
-            batches = plan(
-                self.examples, self.settings.max_tokens, seed=self.settings.seed, epoch=self.epoch, shuffle=True
-            )
+            settings = self.settings
+            batches = plan(self.examples, settings.max_tokens, settings.pool, settings.seed, self.epoch)
             while self.place < len(batches):
                 self.place += 1
                 yield batches[self.place - 1]

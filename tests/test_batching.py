@@ -172,6 +172,19 @@ def test_padding_is_at_most_six_hundredths(seed):
     assert 0.67 < waste(examples, by_chance) < 0.76
 
 
+def test_without_a_pool_nothing_is_sorted():
+    batches = plan(SENTENCES, 509, pool=0, shuffle=False)
+    assert [index for batch in batches for index in batch] == list(range(len(SENTENCES)))
+    for batch, after in itertools.pairwise(batches):
+        longest = max(SENTENCES[index].length for index in batch)
+        assert len(batch) * longest <= 509
+        with_one_more = max(longest, SENTENCES[after[0]].length) * (len(batch) + 1)
+        assert with_one_more > 509, "it was cut before it was full"
+    shuffled = plan(SENTENCES, 509, pool=0)
+    assert sorted(index for batch in shuffled for index in batch) == list(range(len(SENTENCES)))
+    assert waste(SENTENCES, shuffled) > 2 * waste(SENTENCES, plan(SENTENCES, 509))
+
+
 def test_larger_pools_waste_less():
     found = [waste(SENTENCES, plan(SENTENCES, 509, pool=pool)) for pool in (1, 5, 25)]
     assert found[0] > 1.3 * found[1] > 1.3 * 1.3 * found[2]
@@ -227,7 +240,7 @@ def test_plan_refuses_what_it_cannot_use():
         plan([], 100)
     with pytest.raises(ValueError, match=r"number 1 takes up 37 positions, and max_tokens is 36.*max_length"):
         plan([example(5, 5), example(3, 36), example(7, 7)], 36)
-    for wrong in ({"max_tokens": 0}, {"pool": 0}, {"epoch": -1}):
+    for wrong in ({"max_tokens": 0}, {"pool": -1}, {"epoch": -1}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
             plan(SENTENCES, **{"max_tokens": 509, **wrong})
     for wrong in ({"max_tokens": 5.0}, {"pool": True}, {"seed": "1"}, {"epoch": None}):

@@ -137,7 +137,7 @@ def test_page(page, address: str, name: str) -> None:
 
 
 def thin_out(page) -> None:
-    """Keep one token of code of each kind, a few formulas and a few entries of the API: axe looks at every single one."""
+    """Keep one token of code of each kind, a few formulas, a few entries of the API: axe looks at every single one."""
     kept = page.evaluate("""() => {
         const seen = new Set();
         for (const token of document.querySelectorAll("main .highlight span[class]")) {

@@ -228,7 +228,7 @@ def test_a_run_goes_on_only_as_it_began(tmp_path, options, message):
 def test_a_damaged_run_is_named(tmp_path, text):
     cut_off(tmp_path / "run", 4)
     (tmp_path / "run" / "run.json").write_text(text)
-    with pytest.raises(ValueError, match="run.json is damaged, or another version's"):
+    with pytest.raises(ValueError, match=r"run.json is damaged, or another version's"):
         train(tmp_path / "run", resume=True)
 
 
