@@ -32,13 +32,14 @@ class Recipe:
 
 
 _EXACT = TrainingSettings(
-    steps=1000,
-    max_tokens=1200,
+    steps=900,
+    max_tokens=550,
+    pool=0,  # of one length are dates of one format, and a batch should have all
     schedule="linear",
     warmup_steps=100,
     peak=1.5e-3,
-    validate_every=250,
-    save_every=250,
+    validate_every=300,
+    save_every=300,
 )
 """For tasks whose answer is a function of the question, and whose data never end: nothing has to be held back."""
 
