@@ -28,11 +28,12 @@ export TZ = UTC
 unexport MPLBACKEND PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL = help
-.PHONY: help setup book test check format notebooks address serve wheel clean
+.PHONY: help setup book test slow check format notebooks address serve wheel clean
 
 help:
 	@echo "make book        builds the site from the stored notebooks:  $(SITE)/index.html"
 	@echo "make test        every check: style, types, site, tests with coverage, every notebook run again"
+	@echo "make slow        the tests that train models for minutes, which make test leaves out"
 	@echo "make serve       builds the site and serves it on this machine (PORT=8000)"
 	@echo "make notebooks   runs every notebook and stores its outputs; one alone: NB=book/x.ipynb"
 	@echo "make check       style and types only; make format mends the style"
@@ -52,9 +53,12 @@ book: setup
 test: setup
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory book
-	$(PYTEST) --cov --cov-report=term tests
+	$(PYTEST) -m "not slow" --cov --cov-report=term tests
 	$(PYTEST) --nbval --nbval-current-env book
 	@echo "Every check passed. The site that was checked: $(CURDIR)/$(SITE)/index.html"
+
+slow: setup
+	$(PYTEST) -m slow tests
 
 check: setup
 	$(PY) -m ruff check .
