@@ -283,7 +283,8 @@ def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         if not path.name.startswith("."):
             gone = path.with_name(f".{path.name}.gone")
-            shutil.rmtree(gone, ignore_errors=True)
+            if gone.exists():
+                shutil.rmtree(gone)
             path = path.replace(gone)
         shutil.rmtree(path)
     else:
