@@ -56,6 +56,7 @@ def save_model(
     Raises:
         TypeError: If ``model`` is not a ``Transformer``.
         FileExistsError: If the folder holds something else than a model.
+        ValueError: If a weight is not a finite number, or too large a one for ``dtype``.
     """
     require.instance("model", model, Transformer)
     folder = Path(folder)
@@ -71,6 +72,7 @@ def write_model(
 ) -> None:
     """Write a model's files into a folder that nobody reads yet."""
     weights = {name: parameter.detach().to(dtype or parameter.dtype) for name, parameter in model.named_parameters()}
+    _require_finite(weights, "the model")
     write_tensors(folder / WEIGHTS, weights)
     write_json(folder / CONFIG, dataclasses.asdict(model.config))
     if tokenizer is not None:
@@ -85,7 +87,7 @@ def load_model(folder: Path | str) -> tuple[Transformer, Tokenizer | None]:
 
     Raises:
         FileNotFoundError: If the folder or one of the two files is missing.
-        ValueError: If a file is damaged, or the weights are not those of the configuration.
+        ValueError: If a file is damaged, or the weights are not those of the configuration or not finite.
     """
     folder = Path(folder)
     model = Transformer(load_config(folder))
@@ -146,7 +148,8 @@ def find(name: Path | str) -> Path:
 
 def checkpoint_folders(run: Path | str) -> list[Path]:
     """List the checkpoints of a run's folder, the oldest first."""
-    return sorted(path for path in (Path(run) / "checkpoints").glob("*") if path.name.isdigit())
+    folders = (path for path in (Path(run) / "checkpoints").glob("*") if path.name.isdecimal() and path.is_dir())
+    return sorted(folders, key=lambda path: int(path.name))
 
 
 def average(folders: Sequence[Path | str]) -> tuple[Transformer, Tokenizer | None]:
@@ -180,7 +183,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path |
     """Copy tensors into the parameters of the same names.
 
     Raises:
-        ValueError: If names or shapes are not exactly the model's; the message names ``origin`` and some of them.
+        ValueError: If names or shapes are not exactly the model's, or a weight is not a finite number; the message
+            names ``origin`` and some of them. Then nothing has been copied.
     """
     parameters = dict(model.named_parameters())
     missing, unknown = sorted(parameters.keys() - weights.keys()), sorted(weights.keys() - parameters.keys())
@@ -192,8 +196,15 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path |
                 f"{origin} does not fit the model: {name} is {tuple(weights[name].shape)} there and "
                 f"{tuple(parameter.shape)} in the model."
             )
+    _require_finite(weights, origin)
     for name, parameter in parameters.items():
         parameter.copy_(weights[name])
+
+
+def _require_finite(weights: Mapping[str, Tensor], origin: Path | str) -> None:
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise ValueError(f"{origin} is of no use: {name} holds infinite numbers or such as are none (NaN).")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -283,7 +294,8 @@ def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         if not path.name.startswith("."):
             gone = path.with_name(f".{path.name}.gone")
-            shutil.rmtree(gone, ignore_errors=True)
+            if gone.exists():
+                shutil.rmtree(gone)
             path = path.replace(gone)
         shutil.rmtree(path)
     else:

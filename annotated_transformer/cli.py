@@ -195,7 +195,7 @@ def train(
         size = sum(parameter.numel() for parameter in model.parameters())
         _say(f"{size:,} parameters, {tokenizer.vocab_size:,} tokens, {len(corpus.train):,} pairs, on {place}.")
         try:
-            log = runs.train(
+            runs.train(
                 model, tokenizer, corpus.train, settings,
                 validation=corpus.validation, folder=folder, resume=resume is not None, tensorboard=tensorboard,
                 watch=_say_entry, asked=asked,
@@ -203,7 +203,7 @@ def train(
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{stop}; train --resume {folder} goes on" if str(stop) else "") from None
     language = f" --language {tokenizer.languages[0]}" if tokenizer.languages else ""
-    _say(f"Step {log[-1]['step']} is saved. Try it: annotated-transformer translate --model {folder}{language}")
+    _say(f"Step {settings.steps} is saved. Try it: annotated-transformer translate --model {folder}{language}")
 
 
 @app.command(

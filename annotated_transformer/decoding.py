@@ -415,7 +415,7 @@ def _encode(
     sentences = list(sentences)
     for i, sentence in enumerate(sentences):
         require.instance(f"sentences[{i}]", sentence, str)
-    if tokenizer.vocab_size > model.config.vocab_size:
+    if tokenizer.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"tokenizer must be the model's: it has {tokenizer.vocab_size} tokens, the model {model.config.vocab_size}."
         )

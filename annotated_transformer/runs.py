@@ -73,13 +73,15 @@ def train(
         Diverged: If the loss is not finite any more.
         FileExistsError: If ``folder`` holds a run and ``resume`` is not set.
         KeyboardInterrupt: After Ctrl-C, when the checkpoint is written.
-        ValueError: If the folder's run has other settings or other data, or no pair is short enough to learn from.
+        ValueError: If the folder's run has other settings or other data, or its last checkpoint is damaged; if the
+            tokenizer is not the model's; if no pair is short enough to learn from, or one is too long for the model.
             A run may go on in another number of processes if ``accumulate`` makes up for it.
     """
     examples = encode(pairs, tokenizer, settings.longest)
     if not examples:
         raise ValueError(f"pairs must hold some of at most longest = {settings.longest} tokens a side; there are none.")
     held_out = encode(validation, tokenizer)
+    _require_fit(model, tokenizer, [*examples, *held_out])
     trainer = Trainer(model, examples, settings)
     run = _Run(Path(folder), trainer, tokenizer, asked or {}) if folder is not None else None
     log: list[dict[str, Any]] = []
@@ -131,7 +133,8 @@ def require_free(folder: Path | str, resume: bool = False) -> None:
     if (folder / "run.json").exists():
         if not resume:
             raise FileExistsError(f"folder {folder} holds a run already: resume it, or choose another.")
-    elif any(not path.name.startswith(".") for path in folder.glob("*")):
+    elif any(not path.name.startswith(".") and path.name != checkpoints.TOKENIZER for path in folder.glob("*")):
+        # A run that is killed at its very start may leave a tokenizer alone.
         raise FileExistsError(f"folder {folder} is not empty, and holds no run: choose another.")
 
 
@@ -201,8 +204,16 @@ class _Run:
                 self._require_same(before, facts)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError(f"{self.path} is damaged, or another version's: {error}") from error
+            facts["asked"] = self.asked or before.get("asked", {})
         saved = checkpoints.checkpoint_folders(self.folder)
-        extra = trainer.restore(saved[-1]) if saved else {}
+        try:
+            window = _Window(**trainer.restore(saved[-1])) if saved else _Window()
+        except (FileNotFoundError, TypeError, ValueError) as error:
+            where = f"step {int(saved[-2].name)}" if len(saved) > 1 else "the start"
+            raise ValueError(
+                f"the last checkpoint cannot be read: {error} Delete the folder {saved[-1]}, and the run goes on from "
+                f"{where}."
+            ) from error
         log = [entry for entry in _read_log(self.log_path) if entry["step"] <= trainer.step]
         if trainer.processes > 1:
             dist.barrier()  # all have read before one writes
@@ -215,7 +226,7 @@ class _Run:
                 checkpoints.write_json(beside, facts)
             with checkpoints.moved_into_place(self.log_path) as beside:  # without what came after the checkpoint
                 beside.write_text("".join(json.dumps(entry) + "\n" for entry in log), encoding="utf-8")
-        return log, _Window(**extra)
+        return log, window
 
     def log(self, entry: dict[str, Any], tensorboard: bool) -> None:
         with self.log_path.open("a", encoding="utf-8") as file:
@@ -280,10 +291,26 @@ def _validate(
     trainer: Trainer, tokenizer: Tokenizer, validation: Sequence[Pair], examples: Sequence[Example]
 ) -> dict[str, Any]:
     """Judge the model; every process does, which takes no longer than waiting for one."""
-    loss = evaluation.cross_entropy(trainer.model, examples)
+    longest = max(example.length for example in examples)
+    loss = evaluation.cross_entropy(trainer.model, examples, max(4096, longest))
     entry = {"step": trainer.step, "validation_loss": loss, "perplexity": math.exp(min(loss, 700.0))}
     chosen = validation[: trainer.settings.translate]
     return entry | evaluation.translation_scores(trainer.model, tokenizer, chosen, beam=1) if chosen else entry
+
+
+def _require_fit(model: Transformer, tokenizer: Tokenizer, examples: Sequence[Example]) -> None:
+    """Say at once what would else come up after hours."""
+    config = model.config
+    if tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"tokenizer must be the model's: it has {tokenizer.vocab_size} tokens, the model {config.vocab_size}."
+        )
+    longest = max(example.length for example in examples)
+    if config.positions == "learned" and longest > config.max_length:
+        raise ValueError(
+            f"a sentence has {longest} tokens, more than the {config.max_length} positions that the model learns: "
+            "give it a larger max_length, or leave long pairs out."
+        )
 
 
 def _fingerprint(examples: Sequence[Example]) -> str:

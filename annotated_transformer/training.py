@@ -247,16 +247,25 @@ class Trainer:
         checkpoints.load_weights(self.model, checkpoints.load_tensors(weights), weights)
         parameters = dict(self.model.named_parameters())
         self.optimizer.state.clear()
-        for key, value in checkpoints.load_tensors(folder / "optimizer.safetensors").items():
+        averages = folder / "optimizer.safetensors"
+        for key, value in checkpoints.load_tensors(averages).items():
             name, _, kind = key.rpartition(":")
+            if name not in parameters:
+                raise ValueError(f"{averages} does not fit the model: unknown {key!r}.")
             state = self.optimizer.state[parameters[name]]
             # Adam counts its steps on the processor, unless it runs as one kernel on the device.
             on_device = kind != "step" or self.optimizer.defaults["fused"]
             state[kind] = value.to(parameters[name].device) if on_device else value
         place = checkpoints.read_json(folder / "state.json")
-        self.step, self.epoch, self.place = place["step"], place["epoch"], place["place"]
+        try:
+            self.step, self.epoch, self.place = (int(place[name]) for name in ("step", "epoch", "place"))
+            extra: dict[str, Any] = dict(place["extra"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder / 'state.json'} is damaged, or another version's: {error!r}.") from error
+        kinds = {"step", "exp_avg", "exp_avg_sq"} if self.step else set()
+        if any(self.optimizer.state[parameter].keys() != kinds for parameter in parameters.values()):
+            raise ValueError(f"{averages} does not fit the model: it lacks some of its parameters.")
         self._batches = self._stream()
-        extra: dict[str, Any] = place["extra"]
         return extra
 
     def _stream(self) -> Iterator[list[int]]:

@@ -220,3 +220,45 @@ def test_what_is_removed_loses_its_name_first(tmp_path, monkeypatch):
     with pytest.raises(SystemExit):
         checkpoints.remove(tmp_path / "00000007")
     assert [path.name for path in tmp_path.iterdir()] == [".00000007.gone"]
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_refused_with_their_name(tmp_path, poison):
+    model = transformer().float()
+    checkpoints.save_model(tmp_path / "model", model)
+    path = tmp_path / "model" / "model.safetensors"
+    weights = checkpoints.load_tensors(path)
+    name = "decoder.1.feed_forward.w_1.weight"
+    weights[name][2, 3] = poison
+    checkpoints.write_tensors(path, weights)
+    with pytest.raises(ValueError, match=rf"model\.safetensors is of no use: {name} holds infinite numbers"):
+        checkpoints.load_model(tmp_path / "model")
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
+    model = transformer().float()
+    checkpoints.save_model(tmp_path / "model", model)
+    with torch.no_grad():
+        model.encoder[0].feed_forward.w_2.bias[1] = 1e6  # more than 16 bits hold
+    with pytest.raises(ValueError, match=r"the model is of no use: encoder\.0\.feed_forward\.w_2\.bias holds infinite"):
+        checkpoints.save_model(tmp_path / "model", model, dtype=torch.float16)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    checkpoints.load_model(tmp_path / "model")
+    checkpoints.save_model(tmp_path / "model", model)
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
+    for name in ("99999999", "100000000", "00000007", ".00000009.part", "notes"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    (tmp_path / "checkpoints" / "123456789").touch()  # no folder, no checkpoint
+    names = [path.name for path in checkpoints.checkpoint_folders(tmp_path)]
+    assert names == ["00000007", "99999999", "100000000"]
+
+
+def test_what_was_left_half_removed_makes_room(tmp_path):
+    for name in ("00000007", ".00000007.gone"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    checkpoints.remove(tmp_path / "00000007")
+    checkpoints.remove(tmp_path / "00000007")  # it is not there any more
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from annotated_transformer import training
+from annotated_transformer import checkpoints, training
 from annotated_transformer.batching import Example
 from annotated_transformer.config import TransformerConfig
 from annotated_transformer.model import Transformer
@@ -199,6 +199,45 @@ def test_another_models_checkpoint_is_refused(tmp_path):
     other = Trainer(model(N=1), examples(), SETTINGS)
     with pytest.raises(ValueError, match=r"does not fit the model: missing \[\], unknown \['decoder.1"):
         other.restore(tmp_path / "checkpoint")
+
+
+def test_a_run_goes_back_to_its_start(tmp_path):
+    """Where Adam has no averages yet; those of what came after must not stay."""
+    trainer, _ = steps(0)
+    trainer.save(tmp_path / "checkpoint")
+    for _ in range(3):
+        trainer.make_step()
+    trainer.restore(tmp_path / "checkpoint")
+    trainer.make_step()
+    assert torch.equal(weights(trainer.model), weights(steps(1)[0].model))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "7", '{"step": 1, "epoch": 0, "place": 1}', '{"step": "x"}', "null"])
+def test_a_damaged_place_is_named(tmp_path, text):
+    trainer, _ = steps(1)
+    trainer.save(tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "state.json").write_text(text)
+    with pytest.raises(ValueError, match=r"state\.json is damaged, or another version's"):
+        trainer.restore(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda averages: averages.popitem(), "it lacks some of its parameters"),
+        (lambda averages: averages.clear(), "it lacks some of its parameters"),
+        (lambda averages: averages.update({"weight:exp_avg": torch.ones(1)}), "unknown 'weight:exp_avg'"),
+    ],
+)
+def test_averages_that_are_not_the_models_are_refused(tmp_path, change, message):
+    trainer, _ = steps(1)
+    trainer.save(tmp_path / "checkpoint")
+    path = tmp_path / "checkpoint" / "optimizer.safetensors"
+    averages = checkpoints.load_tensors(path)
+    change(averages)
+    checkpoints.write_tensors(path, averages)
+    with pytest.raises(ValueError, match=rf"optimizer\.safetensors does not fit the model: {message}"):
+        trainer.restore(tmp_path / "checkpoint")
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------------
