@@ -61,7 +61,7 @@ def save_model(
     require.instance("model", model, Transformer)
     folder = Path(folder)
     if folder.exists() and not _may_be_replaced(folder):
-        raise FileExistsError(f"folder {folder} is there and holds no model; choose another, or empty it.")
+        raise FileExistsError(f"{folder} is there and holds no model; choose another, or empty it.")
     with moved_into_place(folder) as beside:
         beside.mkdir()
         write_model(beside, model, tokenizer, dtype)
@@ -208,10 +208,21 @@ def _require_finite(weights: Mapping[str, Tensor], origin: Path | str) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write named tensors as one safetensors file."""
+    """Write named tensors as one safetensors file, which those may read who may read other files.
+
+    Raises:
+        OSError: If it cannot be written, for instance because the disk is full.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}.") from error
+    mask = os.umask(0)  # it can only be read by setting it
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)  # safetensors writes for the owner alone
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -157,7 +158,7 @@ def train(
     """
     import torch
 
-    from . import recipes, runs
+    from . import checkpoints, recipes, runs
     from .config import TransformerConfig
     from .model import Transformer
     from .tokens import Tokenizer
@@ -170,6 +171,9 @@ def train(
             asked, config, settings = read_run(resume)
             corpus, tokenizer = load_corpus(asked), Tokenizer.load(resume / "tokenizer.json")
             config, settings = configure(config, changed), configure(settings, changed)
+            tensorboard = tensorboard or (resume / "tensorboard").is_dir()
+            made = checkpoints.checkpoint_folders(resume)
+            _say(f"Goes on from step {int(made[-1].name) if made else 0} of {settings.steps}.")
         elif data is None or out is None:
             raise typer.BadParameter("name the data and a new folder (--out), or a run that is to go on (--resume).")
         else:
@@ -186,7 +190,12 @@ def train(
             corpus = load_corpus(asked)
             out.mkdir(parents=True, exist_ok=True)
             kind = recipe.tokens if tokens is None else tokens.value
-            tokenizer = make_tokenizer(corpus, kind, vocabulary or recipe.vocabulary)
+            try:
+                tokenizer = make_tokenizer(corpus, kind, vocabulary or recipe.vocabulary)
+            except BaseException:
+                with suppress(OSError):
+                    out.rmdir()  # unless there is something in it
+                raise
             config = configure(sizes, {"vocab_size": tokenizer.vocab_size, **changed})
         folder = resume or out
         assert folder is not None
@@ -290,9 +299,10 @@ def evaluate(
 
     Each set and each language has a line of its own.
     """
-    from . import evaluation
+    from . import checkpoints, evaluation
     from .batching import encode
 
+    checkpoints.find(model)
     if data is not None:
         asked = request(data, source, target, languages)
     elif (source, target, languages) != (None, None, None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import inspect
 import itertools
 import os
 import sys
@@ -205,8 +206,13 @@ def load_corpus(asked: Request) -> Corpus:
 
     try:
         return tasks.load(**asked)
-    except TypeError as error:
-        raise typer.BadParameter(str(error)) from None
+    except TypeError:
+        takes = inspect.signature(tasks.TASKS.get(asked["name"], tasks.read_folder)).parameters
+        taken = [f"--{name}" for name in ("source", "target", "languages") if name in takes]
+        given = [f"--{name}" for name in asked if name != "name" and f"--{name}" not in taken]
+        raise typer.BadParameter(
+            f"{asked['name']} takes no {' and no '.join(given)}; it takes {' and '.join(taken) or 'neither'}."
+        ) from None
 
 
 def make_tokenizer(corpus: Corpus, kind: str, vocabulary: int) -> Tokenizer:
@@ -216,7 +222,12 @@ def make_tokenizer(corpus: Corpus, kind: str, vocabulary: int) -> Tokenizer:
     languages = sorted({pair.language for pair in corpus.train if pair.language is not None})
     texts = (text for pair in corpus.train for text in (pair.source, pair.target))
     several = tuple(languages) if len(languages) > 1 else ()  # a model of one need not be told which
-    return Tokenizer.train(texts, kind=kind, vocab_size=vocabulary, languages=several)
+    try:
+        return Tokenizer.train(texts, kind=kind, vocab_size=vocabulary, languages=several)
+    except ValueError as error:
+        if str(error).startswith("vocab_size"):
+            raise typer.BadParameter(str(error), param_hint="'--vocabulary'") from None
+        raise
 
 
 def sentences_from(arguments: Sequence[str] | None, file: Path | None) -> Iterator[str]:

@@ -23,12 +23,12 @@ from typing import Any
 import torch.distributed as dist
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from . import checkpoints, evaluation
+from . import checkpoints, evaluation, require
 from .batching import Example, encode
 from .model import Transformer
 from .tasks import Pair
 from .tokens import Tokenizer
-from .training import Trainer, TrainingSettings
+from .training import Diverged, Trainer, TrainingSettings
 
 __all__ = ["due", "require_free", "train"]
 
@@ -77,7 +77,10 @@ def train(
             tokenizer is not the model's; if no pair is short enough to learn from, or one is too long for the model.
             A run may go on in another number of processes if ``accumulate`` makes up for it.
     """
-    examples = encode(pairs, tokenizer, settings.longest)
+    require.instance("settings", settings, TrainingSettings)
+    encoded = encode(pairs, tokenizer)
+    places = [place for place, example in enumerate(encoded) if example.length <= settings.longest]
+    examples = [encoded[place] for place in places]
     if not examples:
         raise ValueError(f"pairs must hold some of at most longest = {settings.longest} tokens a side; there are none.")
     held_out = encode(validation, tokenizer)
@@ -104,21 +107,28 @@ def train(
         bar = stack.enter_context(
             tqdm(total=settings.steps, initial=trainer.step, unit="step", disable=None if trainer.rank == 0 else True)
         )
+        validated = any(entry["step"] == trainer.step and "validation_loss" in entry for entry in log)
+        if held_out and trainer.step and due(trainer.step, settings.validate_every, settings.steps) and not validated:
+            note(_validate(trainer, tokenizer, validation, held_out))  # the run was cut off while it was at it
         while trainer.step < settings.steps:
-            step = trainer.make_step(stop=stop.is_set())
+            try:
+                step = trainer.make_step(stop=stop.is_set())
+            except Diverged as error:
+                error.indices = [places[index] for index in error.indices]  # long pairs had been left out
+                raise
             window.add(step)
             bar.update()
             if due(trainer.step, settings.log_every, settings.steps):
                 entry = window.entry(trainer)
                 bar.set_postfix(loss=f"{entry['loss']:.3f}", tokens=f"{entry['tokens_per_second']:,}/s", refresh=False)
                 note(entry)
-            if held_out and due(trainer.step, settings.validate_every, settings.steps):
-                note(_validate(trainer, tokenizer, validation, held_out))
             if run and (due(trainer.step, settings.save_every, settings.steps) or step["stop"]):
                 run.save(dataclasses.asdict(window))
             if step["stop"]:
                 where = f"; step {trainer.step} is saved in {folder}" if run else ""
                 raise KeyboardInterrupt(f"stopped after step {trainer.step}{where}")
+            if held_out and due(trainer.step, settings.validate_every, settings.steps):
+                note(_validate(trainer, tokenizer, validation, held_out))
     model.eval()
     return log
 
@@ -280,7 +290,10 @@ class _Run:
                 f"a step had {before['batches']} batches and now has {now['batches']}: accumulate times processes"
             )
         if changes:
-            raise ValueError(f"{self.folder} holds a run that cannot go on like this: {'; '.join(changes)}.")
+            raise ValueError(
+                f"{self.folder} holds a run that cannot go on like this: {'; '.join(changes)}. "
+                f"What may change: {', '.join(_MAY_CHANGE)}."
+            )
 
 
 # What may differ when a run goes on: none of it changes a step. For ``accumulate`` the number of batches decides.

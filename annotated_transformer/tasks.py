@@ -388,7 +388,7 @@ def _text(path: Path, number: int, line: bytes) -> str:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}, line {number}: byte 0x{line[error.start]:02x} after {error.start} others is not UTF-8. {advice}"
+            f"{path}, line {number}: byte {error.start + 1}, 0x{line[error.start]:02x}, is not UTF-8. {advice}"
         ) from error
     if "\0" in text:
         raise ValueError(f"{path}, line {number} has a character of code 0, which no text has. {advice}")

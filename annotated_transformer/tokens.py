@@ -234,6 +234,10 @@ class Tokenizer:
             raise ValueError(f"{error}.") from error
         return cls(model)
 
+    def __repr__(self) -> str:
+        languages = f", languages {', '.join(self.languages)}" if self.languages else ""
+        return f"<Tokenizer: {self.kind}, {self.vocab_size} tokens{languages}>"
+
     def __reduce__(self) -> tuple[Callable[[str], Tokenizer], tuple[str]]:
         return self._from_text, (self._model.to_str(),)  # the library's own copy forgets encode_special_tokens
 

@@ -125,15 +125,20 @@ class Diverged(FloatingPointError):  # noqa: N818  # it names what happened, as 
 
     Attributes:
         step: The step that could not be made.
-        indices: The sentence pairs in it, by their places in the training data.
+        indices: The sentence pairs in it, by their places in the training data, counted from 0.
     """
 
     def __init__(self, step: int, loss: float, norm: float, indices: list[int]) -> None:
-        self.step, self.indices = step, indices
-        super().__init__(
-            f"step {step} gave the loss {loss} and a gradient of norm {norm}. The weights are still those of step "
-            f"{step - 1}. Its batch holds the training pairs {', '.join(map(str, indices))}. A lower learning rate, a "
-            "longer warm-up, or max_norm may help."
+        super().__init__(step, loss, norm, indices)
+        self.step, self.loss, self.norm, self.indices = step, loss, norm, indices
+
+    def __str__(self) -> str:
+        named = ", ".join(map(str, self.indices[:10]))
+        more = f" and {len(self.indices) - 10} more" if len(self.indices) > 10 else ""
+        return (
+            f"step {self.step} gave the loss {self.loss} and a gradient of norm {self.norm}. The weights are still "
+            f"those of step {self.step - 1}. Its batches hold the training pairs {named}{more}, counted from 0. The last "
+            "checkpoint leads here again; a new run with a lower learning rate, a longer warm-up, or max_norm may not."
         )
 
 

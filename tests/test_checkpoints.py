@@ -262,3 +262,32 @@ def test_what_was_left_half_removed_makes_room(tmp_path):
     checkpoints.remove(tmp_path / "00000007")
     checkpoints.remove(tmp_path / "00000007")  # it is not there any more
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path, monkeypatch):
+    import safetensors
+    import safetensors.torch
+
+    def full(tensors, path):
+        raise safetensors.SafetensorError("No space left on device (os error 28)")
+
+    checkpoints.save_model(tmp_path / "model", transformer(seed=0))
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match=r"model.safetensors cannot be written: No space left on device"):
+        checkpoints.save_model(tmp_path / "model", transformer(seed=1))
+    assert equal(
+        parameters(checkpoints.load_model(tmp_path / "model")[0].double()), parameters(transformer().float().double())
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes as POSIX has them")
+def test_weights_may_be_read_by_those_who_may_read_the_rest(tmp_path):
+    before = os.umask(0o027)
+    try:
+        checkpoints.save_model(tmp_path / "model", transformer())
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()}
+        assert os.umask(0o027) == 0o027, "the umask was changed"
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o640}

@@ -323,6 +323,24 @@ def test_a_run_on_a_folder_goes_on_from_another_place(tmp_path, texts, monkeypat
     assert [line.split()[:3] for line in result.out.splitlines()[1:]] == [["test_a", "fr", "2"], ["test_b", "fr", "1"]]
 
 
+def test_a_vocabulary_that_is_too_small_leaves_no_folder(tmp_path, texts, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call("train", "texts", "--target", "fr", "-o", "run", "--tokens", "bpe", "--vocabulary", 5)
+    assert result.code == 2
+    assert "Invalid value for '--vocabulary': vocab_size must be at least" in " ".join(result.err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_events_are_written_again_when_a_run_goes_on(tmp_path, texts, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("texts", "--target", "fr", "-o", "run", "--tokens", "word", *sets(**SMALLER, **SETTINGS, longest=9))
+    assert call("train", *given, "--tensorboard").code == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "00000007")
+    result = call("train", "--resume", "run")
+    assert f"Goes on from step {checkpoints.checkpoint_folders('run')[0].name.lstrip('0') or 0} of 7." in result.err
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -331,7 +349,7 @@ def test_a_run_on_a_folder_goes_on_from_another_place(tmp_path, texts, monkeypat
         (["copying", "--resume", "{run}"], "a run goes on with what it began with, without the data (copying)."),
         (["--resume", "{run}", "-o", "{tmp}/new"], "a run goes on with what it began with, without --out."),
         (["--resume", "{run}", "--preset", "base"], "a run goes on with what it began with, without --preset."),
-        (["reversing", "-o", "{tmp}/new", "--languages", "de"], "reversing takes no 'languages'"),
+        (["reversing", "-o", "{tmp}/new", "--languages", "de"], "reversing takes no --languages; it takes neither."),
         (["reversing", "-o", "{tmp}/new", "--preset", "huge"], "'huge' is not one of 'tiny', 'small', 'base', 'big'"),
         (["reversing", "-o", "{tmp}/new", "--tokens", "wordpiece"], "'wordpiece' is not one of 'bpe', "),
         (["reversing", "-o", "{tmp}/new", "--device", "gpu"], "'gpu' cannot be had here: "),
@@ -515,7 +533,7 @@ def test_a_translation_is_one_line(folder, monkeypatch):
         (["-m", "{tmp}/silent", "12345"], 1, "Error: {tmp}/silent has no tokenizer.json, without which"),
         (["-m", "{run}", "-f", "{tmp}/nothing"], 1, "Error: There is no file {tmp}/nothing; the folder has "),
         (["-m", "{run}", "-f", "{tmp}"], 1, "Error: {tmp} is a folder; a file of text was wanted."),
-        (["-m", "{run}", "-f", "{tmp}/latin"], 1, "Error: {tmp}/latin, line 2: byte 0xe9 after 3 others is not UTF-8."),
+        (["-m", "{run}", "-f", "{tmp}/latin"], 1, "Error: {tmp}/latin, line 2: byte 4, 0xe9, is not UTF-8."),
         (["-m", "{run}", "12345", "caf\udce9"], 1, "Error: sentence 2 is not UTF-8."),
         (["-m", "{run}"], 1, "Error: standard input, line 2 is not UTF-8."),
     ],
@@ -624,6 +642,7 @@ def test_text_is_judged_by_files(folder, texts):
     ("arguments", "code", "message"),
     [
         (["-m", "{run}", "nothing"], 1, "Error: There is no folder 'nothing', and no such task"),
+        (["-m", "{tmp}/nowhere"], 1, "Error: there is no model"),
         (["-m", "{tmp}/model"], 2, "name the data: only the folder of a run says what its model was trained on."),
         (["-m", "{run}", "--languages", "de"], 2, "--languages belong to data that are named."),
         (["-m", "{run}", "{tmp}/texts", "--target", "fr"], 1, "Error: {tmp}/texts has no test set."),
@@ -684,8 +703,8 @@ def test_onnx_is_asked_for_with_the_model_and_the_folder(folder, tmp_path, monke
     ("arguments", "code", "message"),
     [
         (["-m", "{run}"], 2, "Missing option '--out'"),
-        (["-m", "{run}", "-o", "{tmp}"], 1, "Error: folder {tmp} is there and holds no model; choose another"),
-        (["-m", "{run}", "-o", "{run}"], 1, "Error: folder {run} is there and holds no model; choose another"),
+        (["-m", "{run}", "-o", "{tmp}"], 1, "Error: {tmp} is there and holds no model; choose another"),
+        (["-m", "{run}", "-o", "{run}"], 1, "Error: {run} is there and holds no model; choose another"),
         (
             ["-m", "{run}", "-o", "{tmp}/new", "--average", "9"],
             1,

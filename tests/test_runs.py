@@ -291,6 +291,50 @@ def test_a_run_that_diverges_keeps_its_last_checkpoint(tmp_path):
     assert torch.equal(weights(train(tmp_path / "run", resume=True)[0]), weights(train()[0]))
 
 
+def test_the_pairs_of_a_step_that_diverged_are_named_by_their_places_in_all_pairs():
+    """Also where long pairs had been left out before."""
+    lengths = [example.length for example in runs.encode(CORPUS.train, TOKENIZER)]
+    longest = sorted(lengths)[len(lengths) // 2]
+
+    def diverge(trainer, **arguments):
+        raise Diverged(1, float("nan"), 0.0, list(range(len(trainer.examples))))
+
+    make_step, Trainer.make_step = Trainer.make_step, diverge
+    try:
+        with pytest.raises(Diverged) as caught:
+            train(settings=SETTINGS.replace(longest=longest))
+    finally:
+        Trainer.make_step = make_step
+    kept = [place for place, length in enumerate(lengths) if length <= longest]
+    assert caught.value.indices == kept
+    assert f"training pairs {', '.join(map(str, kept[:10]))} and {len(kept) - 10} more, counted from 0" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_checkpoint_is_written_before_the_model_is_judged(tmp_path, monkeypatch, resume):
+    """And a validation that was cut off is made up for."""
+
+    class Killed(Exception):  # noqa: N818
+        pass
+
+    def killed(*arguments):
+        raise Killed
+
+    settings = SETTINGS.replace(validate_every=3, save_every=3)
+    validate = runs._validate
+    monkeypatch.setattr(runs, "_validate", killed)
+    with pytest.raises(Killed):
+        train(tmp_path / "run", settings)
+    assert checkpoints.find(tmp_path / "run").name == "00000003"
+    monkeypatch.setattr(runs, "_validate", validate)
+    _, log = train(tmp_path / "run", settings, resume=True)
+    if resume:  # nothing is judged twice
+        _, log = train(tmp_path / "run", settings, resume=True)
+    assert timeless(log) == timeless(train(settings=settings)[1])
+
+
 # --- signals -----------------------------------------------------------------------------------------------------
 
 

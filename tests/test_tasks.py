@@ -302,9 +302,9 @@ def test_what_is_not_there_is_named(write, tmp_path):
 @pytest.mark.parametrize(
     ("data", "parts"),
     [
-        ("für\nüber\n".encode("latin-1"), ["line 1: byte 0xfc after 1 others is not UTF-8", "Latin-1"]),
-        (b"f\xc3\xbcr\nabc\n\xfcber\n", ["line 3: byte 0xfc after 0 others is not UTF-8"]),
-        ("für\n".encode("utf-16"), ["line 1: byte 0xff after 0 others is not UTF-8", "UTF-16"]),
+        ("für\nüber\n".encode("latin-1"), ["line 1: byte 2, 0xfc, is not UTF-8", "Latin-1"]),
+        (b"f\xc3\xbcr\nabc\n\xfcber\n", ["line 3: byte 1, 0xfc, is not UTF-8"]),
+        ("für\n".encode("utf-16"), ["line 1: byte 1, 0xff, is not UTF-8", "UTF-16"]),
         ("fur\n".encode("utf-16-le"), ["line 1 has a character of code 0", "UTF-16"]),
         (b"a\nb\0\n", ["line 2 has a character of code 0"]),
         (b"", ["is empty."]),
@@ -325,7 +325,7 @@ def test_what_is_no_text_is_named_by_its_line(write, data, parts):
 def test_lines_alone_may_be_empty(write, data, found):
     assert tasks.lines(write("a.txt", data)) == found
     assert tasks.lines(str(write("a.txt.gz", gzip.compress(data.encode())))) == found
-    with raises(ValueError, "b.txt, line 1: byte 0xff after 0 others is not UTF-8"):
+    with raises(ValueError, "b.txt, line 1: byte 1, 0xff, is not UTF-8"):
         tasks.lines(write("b.txt", b"\xff"))
 
 

@@ -507,3 +507,9 @@ def test_languages_are_several():
     with pytest.raises(TypeError, match=r"^languages must be several names, got one; write \('de',\)\.$"):
         Tokenizer.train(["a"], languages="de")
     assert Tokenizer.train(["a"], languages=["zh_TW", "pt-BR"]).languages == ("zh_TW", "pt-BR")
+
+
+def test_a_tokenizer_says_what_it_is():
+    assert repr(Tokenizer.train(["a b"], kind="character")) == "<Tokenizer: character, 7 tokens>"
+    found = repr(Tokenizer.train(["a"], kind="word", languages=("de", "zh")))
+    assert found == "<Tokenizer: word, 7 tokens, languages de, zh>"
