@@ -118,6 +118,22 @@ def test_the_learning_rate_follows_the_schedule_from_step_1():
     assert reports[-1]["learning_rate"] < 0.0025
 
 
+def test_what_is_set_reaches_the_optimizer_and_the_schedule():
+    trainer, (report,) = steps(1, beta_1=0.7, beta_2=0.8, epsilon=1e-5, factor=3.0)
+    assert trainer.optimizer.defaults["betas"] == (0.7, 0.8)
+    assert trainer.optimizer.defaults["eps"] == 1e-5
+    assert report["learning_rate"] == pytest.approx(3 * 6**-0.5 * 3**-1.5)
+
+
+def test_a_step_is_made_with_dropout_whatever_the_mode_was():
+    gradients = []
+    for mode in (True, False):
+        trainer = Trainer(model(p_drop=0.5).train(mode), examples(), SETTINGS)
+        trainer.make_step()
+        gradients.append(gradient(trainer.model))
+    assert torch.equal(*gradients)
+
+
 def test_training_lowers_the_loss():
     _, reports = steps(60, factor=2.0, data=examples(5))
     assert reports[-1]["loss"] < 0.8 * reports[0]["loss"]
