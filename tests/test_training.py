@@ -148,6 +148,14 @@ def test_every_pair_is_seen_once_an_epoch():
     assert sorted(first) == list(range(23))
 
 
+def test_every_epoch_has_an_order_of_its_own():
+    trainer = Trainer(model(), examples(), SETTINGS)
+    epochs = [[], [], []]
+    while (batch := next(trainer._batches)) and trainer.epoch < 3:
+        epochs[trainer.epoch].append(batch)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
 # --- a run is a function of its settings, its data and its seed ------------------------------------------------------
 
 
@@ -293,6 +301,8 @@ def _averages(trainer):
 def test_there_must_be_something_to_learn_from():
     with pytest.raises(ValueError, match="examples must hold at least one sentence pair"):
         Trainer(model(), [], SETTINGS)
+    with pytest.raises(ValueError, match="model must have the pad_id 0 of every tokenizer here, got 1"):
+        Trainer(model(pad_id=1), examples(), SETTINGS)
     with pytest.raises(TypeError, match="settings must be a TrainingSettings, got dict"):
         Trainer(model(), examples(), {})
     with pytest.raises(TypeError, match="model must be a Transformer, got Linear"):
@@ -309,6 +319,7 @@ def test_there_must_be_something_to_learn_from():
         ({"schedule": "cosmic"}, ValueError, "schedule must be one of paper, linear, cosine, got 'cosmic'"),
         ({"precision": "fp8"}, ValueError, "precision must be one of float32, bfloat16, got 'fp8'"),
         ({"eps_ls": 1.0}, ValueError, "eps_ls must lie from 0 up to below 1, got 1.0"),
+        ({"schedule": "linear", "steps": 3}, ValueError, "steps must be more than warmup_steps = 3 with the schedule"),
         ({"beta_2": "a"}, TypeError, "beta_2 must be a number"),
         ({"max_norm": 0.0}, ValueError, "max_norm must be above 0"),
         ({"epsilon": -1e-9}, ValueError, "epsilon must be above 0"),
