@@ -1,6 +1,6 @@
 """Training: what a step is, and a run's state between two steps, in one process or many (section 5).
 
-A run is a function of its settings, its data and its seed, and of nothing else. Each batch draws its dropout from a
+On one kind of machine, with one version of PyTorch, a run is a function of its settings, its data and its seed. Each batch draws its dropout from a
 seed of its own, made of the run's seed, the step, and the batch's place in the step. So a run that was killed goes on
 from its last checkpoint to the very weights that it would have had, and a step shared by several processes is the step
 of one process that takes their batches in turn.
@@ -137,8 +137,9 @@ class Diverged(FloatingPointError):  # noqa: N818  # it names what happened, as 
         more = f" and {len(self.indices) - 10} more" if len(self.indices) > 10 else ""
         return (
             f"step {self.step} gave the loss {self.loss} and a gradient of norm {self.norm}. The weights are still "
-            f"those of step {self.step - 1}. Its batches hold the training pairs {named}{more}, counted from 0. The last "
-            "checkpoint leads here again; a new run with a lower learning rate, a longer warm-up, or max_norm may not."
+            f"those of step {self.step - 1}. Its batches hold the training pairs {named}{more}, counted from 0. The "
+            "last checkpoint leads here again; a new run with a lower learning rate, a longer warm-up, or max_norm may "
+            "not."
         )
 
 

@@ -291,3 +291,23 @@ def test_weights_may_be_read_by_those_who_may_read_the_rest(tmp_path):
     finally:
         os.umask(before)
     assert set(modes.values()) == {0o640}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere folders are not flushed")
+def test_bytes_are_on_the_disk_before_their_name_and_then_the_name(tmp_path, monkeypatch):
+    """Or a power cut could leave a whole name on half a file."""
+    flushed = []
+    fsync = os.fsync
+
+    def note(descriptor):
+        seen = os.fstat(descriptor)
+        flushed.append((seen.st_ino, (tmp_path / "model").exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(checkpoints.os, "fsync", note)
+    checkpoints.save_model(tmp_path / "model", transformer())
+    inode = lambda path: path.stat().st_ino  # noqa: E731
+    folder = tmp_path / "model"
+    before = {number for number, there in flushed if not there}
+    assert before == {inode(path) for path in (folder, *folder.iterdir())}
+    assert [number for number, there in flushed if there] == [inode(tmp_path)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -333,6 +335,172 @@ def test_a_checkpoint_is_written_before_the_model_is_judged(tmp_path, monkeypatc
     if resume:  # nothing is judged twice
         _, log = train(tmp_path / "run", settings, resume=True)
     assert timeless(log) == timeless(train(settings=settings)[1])
+
+
+# --- folders that were tampered with -------------------------------------------------------------------------------
+
+QUICK = SETTINGS.replace(validate_every=0, translate=0)
+
+
+def _halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _poison(path):
+    tensors = checkpoints.load_tensors(path)
+    next(iter(tensors.values())).view(-1)[0] = float("nan")
+    checkpoints.write_tensors(path, tensors)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("model.safetensors", _halve, "is damaged, or not a safetensors file"),
+        ("model.safetensors", _poison, "holds infinite numbers"),
+        ("model.safetensors", os.remove, "there is no"),
+        ("optimizer.safetensors", _halve, "is damaged, or not a safetensors file"),
+        ("state.json", _halve, "is damaged, or not JSON"),
+        ("state.json", lambda path: path.write_text('{"step": 6, "epoch": 0, "place": 6}'), "is damaged"),
+        (
+            "state.json",
+            lambda path: path.write_text('{"step": 6, "epoch": 0, "place": 6, "extra": {"lost": 1}}'),
+            "unexpected keyword argument 'lost'",
+        ),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_without_it(tmp_path, file, damage, message):
+    cut_off(tmp_path / "run", 7, settings=QUICK)
+    last = tmp_path / "run" / "checkpoints" / "00000006"
+    log = (tmp_path / "run" / "log.jsonl").read_bytes()
+    damage(last / file)
+    with pytest.raises(ValueError, match=rf"the last checkpoint cannot be read: .*{message}") as caught:
+        train(tmp_path / "run", settings=QUICK, resume=True)
+    assert str(caught.value).endswith(f"Delete the folder {last}, and the run goes on from step 3.")
+    assert (tmp_path / "run" / "log.jsonl").read_bytes() == log
+    shutil.rmtree(last)
+    resumed, _ = train(tmp_path / "run", settings=QUICK, resume=True)
+    assert torch.equal(weights(resumed), weights(train(settings=QUICK)[0]))
+
+
+def test_a_run_whose_only_checkpoint_is_damaged_can_start_again(tmp_path):
+    cut_off(tmp_path / "run", 4, settings=QUICK)
+    only = tmp_path / "run" / "checkpoints" / "00000003"
+    _halve(only / "model.safetensors")
+    with pytest.raises(ValueError, match="and the run goes on from the start"):
+        train(tmp_path / "run", settings=QUICK, resume=True)
+    shutil.rmtree(only)
+    resumed, log = train(tmp_path / "run", settings=QUICK, resume=True)
+    undisturbed, undisturbed_log = train(settings=QUICK)
+    assert torch.equal(weights(resumed), weights(undisturbed))
+    assert timeless(log) == timeless(undisturbed_log)
+
+
+def test_a_run_that_is_cut_off_moved_and_cut_off_again_goes_on_to_the_same_bits(tmp_path):
+    undisturbed, log = train(tmp_path / "undisturbed", QUICK)
+    cut_off(tmp_path / "run", 4, settings=QUICK)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").rename(tmp_path / "elsewhere" / "moved")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "moved", target_is_directory=True)
+    cut_off(tmp_path / "link", 7, settings=QUICK, resume=True)
+    cut_off(tmp_path / "link", 7, settings=QUICK, resume=True)
+    resumed, resumed_log = train(tmp_path / "link", settings=QUICK, resume=True)
+    assert torch.equal(weights(resumed), weights(undisturbed))
+    assert stored(tmp_path / "link") == stored(tmp_path / "undisturbed")
+    assert timeless(resumed_log) == timeless(log)
+
+
+@pytest.mark.parametrize("killed_at", ["tokenizer.json", "run.json", "log.jsonl"])
+def test_a_run_that_is_killed_while_it_begins_again_loses_nothing(tmp_path, monkeypatch, killed_at):
+    undisturbed, log = train(tmp_path / "undisturbed", QUICK)
+    cut_off(tmp_path / "run", 8, settings=QUICK)
+    moved_into_place = checkpoints.moved_into_place
+
+    @contextmanager
+    def killed(path):
+        if Path(path).name == killed_at:
+            (tmp_path / "run" / f".{killed_at}.part").write_text("half")
+            raise SystemExit
+        with moved_into_place(path) as beside:
+            yield beside
+
+    for folder in ("run", "new"):  # one that goes on, and one that starts
+        monkeypatch.setattr(checkpoints, "moved_into_place", killed)
+        with pytest.raises(SystemExit):
+            train(tmp_path / folder, QUICK.replace(log_every=1), resume=True)
+        monkeypatch.undo()
+        resumed, resumed_log = train(tmp_path / folder, settings=QUICK, resume=True)
+        assert torch.equal(weights(resumed), weights(undisturbed))
+        assert timeless(resumed_log) == timeless(log)
+        assert stored(tmp_path / folder) == stored(tmp_path / "undisturbed")
+
+
+def test_a_checkpoint_is_there_before_an_old_one_goes(tmp_path, monkeypatch):
+    remove = checkpoints.remove
+
+    def killed(path):
+        if path.name.isdecimal():
+            raise SystemExit
+        remove(path)
+
+    monkeypatch.setattr(checkpoints, "remove", killed)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", QUICK.replace(keep=1))
+    monkeypatch.undo()
+    assert [path.name for path in checkpoints.checkpoint_folders(tmp_path / "run")] == ["00000003", "00000006"]
+    train(tmp_path / "run", QUICK.replace(keep=1), resume=True)
+    assert [path.name for path in checkpoints.checkpoint_folders(tmp_path / "run")] == ["00000011"]
+
+
+def test_a_log_that_was_deleted_does_not_matter(tmp_path):
+    cut_off(tmp_path / "run", 7, settings=QUICK)
+    (tmp_path / "run" / "log.jsonl").unlink()
+    resumed, log = train(tmp_path / "run", settings=QUICK, resume=True)
+    assert torch.equal(weights(resumed), weights(train(settings=QUICK)[0]))
+    assert [entry["step"] for entry in log] == [8, 11, 11]
+
+
+def test_what_was_asked_for_stays_when_nobody_asks_again(tmp_path):
+    cut_off(tmp_path / "run", 4, settings=QUICK, asked={"name": "reversing"})
+    cut_off(tmp_path / "run", 7, settings=QUICK, resume=True)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["asked"] == {"name": "reversing"}
+
+
+def test_another_models_tokenizer_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"tokenizer must be the model's: it has \d+ tokens, the model 99\."):
+        train(tmp_path / "run", changes={"vocab_size": 99})
+    assert not (tmp_path / "run").exists()
+
+
+def test_sentences_beyond_the_positions_are_refused_at_once(tmp_path):
+    changes = {"positions": "learned", "max_length": 3}
+    with pytest.raises(ValueError, match="a sentence has 6 tokens, more than the 3 positions that the model learns"):
+        train(tmp_path / "run", changes=changes)
+    assert not (tmp_path / "run").exists()
+    train(changes=changes | {"max_length": 6}, settings=SETTINGS.replace(steps=1))
+
+
+def test_long_validation_sentences_are_judged_too():
+    pair = CORPUS.validation[0]._replace(source=" ".join(["1"] * 4100))
+    log = runs.train(model(), TOKENIZER, CORPUS.train, SETTINGS.replace(steps=1, translate=0), validation=[pair])
+    assert log[-1]["validation_loss"] > 0
+
+
+def test_the_log_is_written_before_the_checkpoint(tmp_path, monkeypatch):
+    """Or a run that is killed in between would lack those lines."""
+    save = Trainer.save
+
+    def save_and_die(trainer, *arguments):
+        save(trainer, *arguments)
+        if trainer.step == 6:
+            raise SystemExit
+
+    settings = QUICK.replace(log_every=1)
+    monkeypatch.setattr(Trainer, "save", save_and_die)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", settings)
+    monkeypatch.undo()
+    _, log = train(tmp_path / "run", settings, resume=True)
+    assert [entry["step"] for entry in log] == [*range(1, 12), 11]
 
 
 # --- signals -----------------------------------------------------------------------------------------------------

@@ -118,6 +118,22 @@ def test_the_learning_rate_follows_the_schedule_from_step_1():
     assert reports[-1]["learning_rate"] < 0.0025
 
 
+def test_what_is_set_reaches_the_optimizer_and_the_schedule():
+    trainer, (report,) = steps(1, beta_1=0.7, beta_2=0.8, epsilon=1e-5, factor=3.0)
+    assert trainer.optimizer.defaults["betas"] == (0.7, 0.8)
+    assert trainer.optimizer.defaults["eps"] == 1e-5
+    assert report["learning_rate"] == pytest.approx(3 * 6**-0.5 * 3**-1.5)
+
+
+def test_a_step_is_made_with_dropout_whatever_the_mode_was():
+    gradients = []
+    for mode in (True, False):
+        trainer = Trainer(model(p_drop=0.5).train(mode), examples(), SETTINGS)
+        trainer.make_step()
+        gradients.append(gradient(trainer.model))
+    assert torch.equal(*gradients)
+
+
 def test_training_lowers_the_loss():
     _, reports = steps(60, factor=2.0, data=examples(5))
     assert reports[-1]["loss"] < 0.8 * reports[0]["loss"]
@@ -130,6 +146,14 @@ def test_every_pair_is_seen_once_an_epoch():
         seen.append(next(trainer._batches))
     first = [index for batch in seen[:-1] for index in batch]  # the last one is of the second epoch
     assert sorted(first) == list(range(23))
+
+
+def test_every_epoch_has_an_order_of_its_own():
+    trainer = Trainer(model(), examples(), SETTINGS)
+    epochs = [[], [], []]
+    while (batch := next(trainer._batches)) and trainer.epoch < 3:
+        epochs[trainer.epoch].append(batch)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
 # --- a run is a function of its settings, its data and its seed ------------------------------------------------------
@@ -277,6 +301,8 @@ def _averages(trainer):
 def test_there_must_be_something_to_learn_from():
     with pytest.raises(ValueError, match="examples must hold at least one sentence pair"):
         Trainer(model(), [], SETTINGS)
+    with pytest.raises(ValueError, match="model must have the pad_id 0 of every tokenizer here, got 1"):
+        Trainer(model(pad_id=1), examples(), SETTINGS)
     with pytest.raises(TypeError, match="settings must be a TrainingSettings, got dict"):
         Trainer(model(), examples(), {})
     with pytest.raises(TypeError, match="model must be a Transformer, got Linear"):
@@ -293,6 +319,7 @@ def test_there_must_be_something_to_learn_from():
         ({"schedule": "cosmic"}, ValueError, "schedule must be one of paper, linear, cosine, got 'cosmic'"),
         ({"precision": "fp8"}, ValueError, "precision must be one of float32, bfloat16, got 'fp8'"),
         ({"eps_ls": 1.0}, ValueError, "eps_ls must lie from 0 up to below 1, got 1.0"),
+        ({"schedule": "linear", "steps": 3}, ValueError, "steps must be more than warmup_steps = 3 with the schedule"),
         ({"beta_2": "a"}, TypeError, "beta_2 must be a number"),
         ({"max_norm": 0.0}, ValueError, "max_norm must be above 0"),
         ({"epsilon": -1e-9}, ValueError, "epsilon must be above 0"),
