@@ -1,9 +1,9 @@
 """Training: what a step is, and a run's state between two steps, in one process or many (section 5).
 
-On one kind of machine, with one version of PyTorch, a run is a function of its settings, its data and its seed. Each batch draws its dropout from a
-seed of its own, made of the run's seed, the step, and the batch's place in the step. So a run that was killed goes on
-from its last checkpoint to the very weights that it would have had, and a step shared by several processes is the step
-of one process that takes their batches in turn.
+On one kind of machine, with one version of PyTorch, a run is a function of its settings, its data and its seed. Each
+batch draws its dropout from a seed of its own, made of the run's seed, the step, and the batch's place in the step. So
+a run that was killed goes on from its last checkpoint to the very weights that it would have had, and a step shared by
+several processes is the step of one process that takes their batches in turn.
 """
 
 from __future__ import annotations

@@ -337,7 +337,7 @@ def test_events_are_written_again_when_a_run_goes_on(tmp_path, texts, monkeypatc
     assert call("train", *given, "--tensorboard").code == 0
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "00000007")
     result = call("train", "--resume", "run")
-    assert f"Goes on from step {checkpoints.checkpoint_folders('run')[0].name.lstrip('0') or 0} of 7." in result.err
+    assert "Goes on from step 6 of 7." in result.err
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 2
 
 
