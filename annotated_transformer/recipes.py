@@ -32,20 +32,20 @@ class Recipe:
 
 
 _EXACT = TrainingSettings(
-    steps=540,
-    max_tokens=1088,
+    steps=900,
+    max_tokens=550,
     pool=0,  # of one length are dates of one format, and a batch should have all
     schedule="linear",
     warmup_steps=100,
     peak=1.5e-3,
-    validate_every=180,
-    save_every=180,
+    validate_every=300,
+    save_every=300,
 )
 """For tasks whose answer is a function of the question, and whose data never end: nothing has to be held back."""
 
 RECIPES = {
     "dates": Recipe(TINY.replace(p_drop=0.0), _EXACT, "word"),
-    "numbers": Recipe(TINY.replace(p_drop=0.0), _EXACT.replace(steps=1000), "character"),
+    "numbers": Recipe(TINY.replace(p_drop=0.0), _EXACT.replace(steps=1500), "character"),
     "copying": Recipe(TINY.replace(p_drop=0.0), _EXACT, "character"),
     "reversing": Recipe(TINY.replace(p_drop=0.0), _EXACT, "character"),
     "software-docs": Recipe(

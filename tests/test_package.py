@@ -16,7 +16,7 @@ import annotated_transformer
 
 # A page needs these; importing them takes matplotlib, which a user of the model need not have.
 NEED_MATPLOTLIB = {"figures"}
-COMMAND_LINE = {"cli", "__main__"}  # made with typer
+COMMAND_LINE = {"cli", "cli_options", "__main__"}  # made with typer
 
 
 def run(program: str, *arguments: str, cwd=None, **environment: str) -> str:
