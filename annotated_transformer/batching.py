@@ -234,7 +234,7 @@ def shift_right(labels: Tensor, start_id: int) -> Tensor:
         start_id: The id of ``<s>``.
 
     Returns:
-        ``(batch, m)``. A row that ends before the last position keeps its ``</s>``; nothing is learnt from there.
+        ``(batch, m)``. A row that ends before the last position keeps its ``</s>``; nothing is learned from there.
 
     Raises:
         TypeError: If ``labels`` or ``start_id`` are not integers.

@@ -4,7 +4,7 @@ Both start from single characters and join two neighbouring pieces into a new on
 pair they choose, in how they write that a piece goes on with a word, and in how they cut a new word:
 
 - BPE joins the most frequent pair (Sennrich et al. 2016). It keeps the list of joints, its *merges*, and repeats them
-  on a new word in the order in which it learnt them.
+  on a new word in the order in which it learned them.
 - WordPiece joins the pair that makes the training text most likely (Schuster and Nakajima 2012). It keeps the pieces
   alone, and takes from a new word the longest piece that fits, from the left. A piece inside a word starts with ``##``.
 
