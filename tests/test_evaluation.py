@@ -233,7 +233,8 @@ def test_pairs_without_a_language(asked):
 
 @pytest.mark.parametrize("languages", [(), ("de", "zh")])
 def test_the_scores_of_a_model_are_those_of_its_translations(languages):
-    judged, knowing = model(), tokenizer(*languages)
+    knowing = tokenizer(*languages)
+    judged = model(vocab_size=knowing.vocab_size)
     sources = ["abc", "", "kl mno", "pqr"]
     asked = "zh" if languages else None
     texts = [found.text for found in translate(judged, knowing, sources, asked, beam=2, alpha=0.1, max_extra=3)]
