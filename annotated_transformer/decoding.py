@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from . import require
@@ -19,7 +19,7 @@ from .attention import record_attention
 from .model import Memory, Transformer
 from .tokens import END, START, Tokenizer
 
-__all__ = ["Hypothesis", "Translation", "beam_search", "greedy", "length_penalty", "sample", "translate"]
+__all__ = ["Hypothesis", "Translation", "beam_search", "evaluating", "greedy", "length_penalty", "sample", "translate"]
 
 
 class Hypothesis(NamedTuple):
@@ -143,7 +143,8 @@ def beam_search(
             is negative.
     """
     _require_beam(beam, alpha, n_best)
-    with _evaluation(model):
+    require.instance("model", model, Transformer)
+    with evaluating(model):
         rows = _Rows(model, source, max_extra, beam)
         finished: list[list[Hypothesis]] = [[] for _ in source]
         sentences = torch.arange(len(source), device=source.device)  # whose each group of ``beam`` rows is
@@ -191,7 +192,8 @@ def length_penalty(n: int, alpha: float = 0.6) -> float:
 
 def _follow(model: Transformer, source: Tensor, max_extra: int, choose: Callable[[Tensor], Tensor]) -> list[Hypothesis]:
     """Write one row for each sentence; ``choose`` takes a token for each from logits ``(rows, V)``."""
-    with _evaluation(model):
+    require.instance("model", model, Transformer)
+    with evaluating(model):
         rows = _Rows(model, source, max_extra)
         tokens = source.new_full((len(source),), START)
         written = torch.full((len(source), rows.cache.length), END, device=source.device)
@@ -317,9 +319,8 @@ class _Rows:
 
 
 @contextmanager
-def _evaluation(model: Transformer) -> Iterator[None]:
-    """Without dropout and gradients; afterwards every module is again in the mode it was in."""
-    require.instance("model", model, Transformer)
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Compute without dropout and gradients; afterwards every module is again in the mode it was in."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -456,7 +457,7 @@ def _cross_attention(model: Transformer, translation: Translation) -> Tensor:
     device = next(model.parameters()).device
     source = torch.tensor([translation.source], device=device)
     target = torch.tensor([[START, *translation.target[:-1]]], device=device)
-    with _evaluation(model), record_attention(model.decoder) as recorded:
+    with evaluating(model), record_attention(model.decoder) as recorded:
         model.decode(target, model.encode(source))
     layers = [recorded[f"{layer}.cross_attention"][0][0] for layer in range(model.config.N)]  # each (h, m, n)
     return torch.stack(layers)

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from .batching import Example, collate, plan
-from .decoding import translate
+from .decoding import evaluating, translate
 from .model import Transformer
 from .optimization import projected_cross_entropy
 from .tasks import Pair
 from .tokens import Tokenizer
 
-__all__ = ["cross_entropy", "evaluating", "scores", "signatures", "translation_scores"]
+__all__ = ["cross_entropy", "scores", "signatures", "translation_scores"]
 
 # How sacrebleu cuts a sentence into the words it counts. Chinese and Japanese write no blanks between words.
 _WORDS = {"zh": "zh", "ja": "char"}
 
 
-@torch.no_grad()
 def cross_entropy(model: Transformer, examples: Sequence[Example], max_tokens: int = 4096) -> float:
     """Average the negative log-probability of every target token, given those before it, without label smoothing.
 
@@ -130,17 +127,3 @@ def translation_scores(
     if len(found) == 1:
         return mean
     return mean | {f"{name}_{language}": found[language][name] for language in found for name in names}
-
-
-class evaluating:  # noqa: N801  # reads as a verb: with evaluating(model)
-    """Put a model into evaluation mode while the context is open, then each of its modules into the mode it was in."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model, self.modes = model, [(module, module.training) for module in model.modules()]
-
-    def __enter__(self) -> None:
-        self.model.eval()
-
-    def __exit__(self, *_: object) -> None:
-        for module, training in self.modes:
-            module.training = training
