@@ -290,7 +290,7 @@ class _Rows:
         """
         logits: Tensor = self.model.generator(self.model.decode(tokens[:, None], self.memory, self.cache))[:, 0]
         scores = logits.log_softmax(-1)
-        if math.isnan(scores[:, END].sum()):  # one logit that is not finite makes its whole row NaN
+        if any(map(math.isnan, scores[:, END].tolist())):  # a logit that is not finite makes its whole row NaN
             raise ValueError("model must give finite logits, got NaN or infinity; its weights may have diverged.")
         scores[:, self.model.config.pad_id] = float("-inf")
         scores[:, START] = float("-inf")
@@ -325,7 +325,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.inference_mode():  # no_grad, and less to note down at every operation: a tenth of a short step
             yield
     finally:
         for module, training in modes:

@@ -19,7 +19,8 @@ def prepare(model: Transformer, int8: bool = False) -> Transformer:
     """Copy a model for inference, with the weights of its linear layers laid out as the matrix products read them.
 
     The copy has the parameters, the logits up to rounding, and the interface of the model; it is in evaluation mode and
-    takes no gradients. The model stays as it is.
+    takes no gradients. Its generator has a matrix of its own, where the model's shares the embedding's: d_model · V
+    numbers more. The model stays as it is.
 
     Args:
         model: A trained model.
