@@ -684,9 +684,10 @@ def padding(
         raise ValueError(f"notes must be one for each of {len(tables)} schemes, got {len(notes)}.")
     style.use()
     figure = Figure(figsize=(style.WIDTH, 4.6))
-    axes = figure.subplots(1, len(tables), sharex=True, squeeze=False)[0]
+    axes = figure.subplots(1, len(tables), sharex=True, sharey=True, squeeze=False)[0]
     longest = max(batch.max() for batches in tables.values() for batch in batches)
     gap = max(sum(map(len, batches)) for batches in tables.values()) / 50
+    height = max(sum(map(len, batches)) + gap * (len(batches) - 1) for batches in tables.values())
     for ax, (name, batches) in zip(axes, tables.items(), strict=True):
         top = 0.0
         for batch in batches:
@@ -699,7 +700,7 @@ def padding(
                 ax.stairs(most, edges[[0, -1]], **drawn | looks)
                 ax.stairs(lengths, edges, color=colour, gid=f"tokens {side}", **drawn)
             top = edges[-1] + gap
-        ax.set(xlim=(-1.05 * longest, 1.05 * longest), ylim=(top - gap, 0), yticks=[])
+        ax.set(xlim=(-1.05 * longest, 1.05 * longest), ylim=(height, 0), yticks=[])
         ax.set_title(name, fontsize=9)
         ax.spines["left"].set_visible(False)
         ax.axvline(0, color="white", linewidth=1)

@@ -609,6 +609,7 @@ def test_padding_draws_every_length_and_each_batch_up_to_its_longest():
     assert tops[1] > 2  # batches do not touch
     assert left.get_xlim() == right.get_xlim() == pytest.approx((-5.25, 5.25))
     assert left.get_ylim()[0] > left.get_ylim()[1]  # the first batch is on top
+    assert left.get_ylim() == right.get_ylim()  # a row is as high in every panel
     assert [(ax.get_title(), ax.get_xlabel()) for ax in (left, right)] == [("a", "x"), ("b", "y")]
     assert words(figure.legends[0].get_texts()) == ["← source", "target →", "padding"]
     assert figure.legends[0].get_patches()[2].get_hatch()
