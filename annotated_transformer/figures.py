@@ -36,6 +36,8 @@ __all__ = [
     "log_log",
     "mask_grid",
     "owners",
+    "padding",
+    "pieces",
     "saturation",
     "slope",
     "sweep",
@@ -607,6 +609,111 @@ def flow(
         middle, towards = (x + other) / 2, 1 if other > x else -1
         top, y = low * _PITCH + 0.5, high * _PITCH
         _arrow(ax, [(x, top - 0.28), (x, top), (middle, top), (middle, y), (other - towards * 0.75, y)])
+    return figure
+
+
+def pieces(rows: Mapping[str, Sequence[str]], *, notes: Sequence[str] = (), axis: str = "") -> Figure:
+    """Texts cut into pieces, one to a row, the same character always in the same place.
+
+    Its message is where the cuts are, and how they differ from row to row. A piece of several characters is coloured.
+
+    Args:
+        rows: The pieces by what the row is called.
+        notes: For each row what stands at its end, such as how many pieces it has.
+        axis: What tells the rows apart.
+
+    Raises:
+        TypeError: ``rows`` is not a mapping.
+        ValueError: A row is empty or has an empty piece, or the notes are not as many as the rows.
+    """
+    _named("rows", rows)
+    if not all(row and all(row) for row in rows.values()):
+        raise ValueError(f"rows must hold pieces, none of them empty, got {dict(rows)}.")
+    if notes and len(notes) != len(rows):
+        raise ValueError(f"notes must be one for each of {len(rows)} rows, got {len(notes)}.")
+    style.use()
+    length = max(len("".join(row)) for row in rows.values())
+    left, right = (0.3 + 0.085 * max(map(len, labels), default=0) for labels in (rows, notes))
+    cell = min(0.24, (style.WIDTH - left - right - 0.3) / length)
+    figure = Figure(figsize=(min(style.WIDTH, left + length * cell + right + 0.3), 0.34 * len(rows) + 0.3))
+    ax = figure.subplots()
+    for place, row in enumerate(rows.values()):
+        start = 0
+        for piece in row:
+            joined = len(piece) > 1
+            box: dict[str, Any] = {"facecolor": "#DCEBF5" if joined else "white", "edgecolor": style.QUERY.colour}
+            ax.add_patch(Rectangle((start + 0.06, place - 0.36), len(piece) - 0.12, 0.72, gid=piece, **box))
+            for character in piece:
+                ax.text(start + 0.5, place, character, ha="center", va="center", fontsize=9)
+                start += 1
+    for place, note in enumerate(notes):
+        ax.text(length + 0.3, place, note, ha="left", va="center", fontsize=9)
+    ax.set(xlim=(0, length), ylim=(len(rows) - 0.5, -0.5), xticks=[], ylabel=axis)
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return figure
+
+
+def padding(
+    schemes: Mapping[str, Sequence[ArrayLike]],
+    *,
+    notes: Sequence[str] = (),
+    sides: tuple[str, str] = ("source", "target"),
+) -> Figure:
+    """Batches as they are computed, one panel for each way to make them: what is filled with tokens, and what is not.
+
+    Every sentence pair is a row, its source drawn to the left and its target to the right. What a batch has to compute
+    beyond them, up to its longest, is grey. Its message is how much of a panel is grey, and on which side.
+
+    Args:
+        schemes: Several batches by the name of the scheme; each ``(rows, 2)``, the lengths of source and target.
+        notes: For each scheme what stands below it, such as its waste.
+        sides: What is drawn to the left and to the right.
+
+    Raises:
+        TypeError: ``schemes`` is not a mapping.
+        ValueError: There are no batches, a shape does not fit, or the notes are not as many as the schemes.
+    """
+    _named("schemes", schemes)
+    tables = {name: [_array(batch) for batch in batches] for name, batches in schemes.items()}
+    for name, batches in tables.items():
+        if not batches or any(batch.ndim != 2 or batch.shape[1] != 2 or not len(batch) for batch in batches):
+            raise ValueError(f"{name} must be batches of the shape (rows, 2), got {[b.shape for b in batches]}.")
+    if notes and len(notes) != len(tables):
+        raise ValueError(f"notes must be one for each of {len(tables)} schemes, got {len(notes)}.")
+    style.use()
+    figure = Figure(figsize=(style.WIDTH, 4.6))
+    axes = figure.subplots(1, len(tables), sharex=True, sharey=True, squeeze=False)[0]
+    longest = max(batch.max() for batches in tables.values() for batch in batches)
+    gap = max(sum(map(len, batches)) for batches in tables.values()) / 50
+    height = max(sum(map(len, batches)) + gap * (len(batches) - 1) for batches in tables.values())
+    for ax, (name, batches) in zip(axes, tables.items(), strict=True):
+        top = 0.0
+        for batch in batches:
+            edges = top + np.arange(len(batch) + 1)
+            for side, colour in ((0, style.SERIES[3].colour), (1, style.SERIES[1].colour)):
+                lengths = batch[:, side] * (2 * side - 1)
+                most: Array = np.full(1, batch[:, side].max() * (2 * side - 1))
+                drawn: dict[str, Any] = {"orientation": "horizontal", "fill": True, "linewidth": 0}
+                looks = _MASKED | {"gid": f"all {side}"}
+                ax.stairs(most, edges[[0, -1]], **drawn | looks)
+                ax.stairs(lengths, edges, color=colour, gid=f"tokens {side}", **drawn)
+            top = edges[-1] + gap
+        ax.set(xlim=(-1.05 * longest, 1.05 * longest), ylim=(height, 0), yticks=[])
+        ax.set_title(name, fontsize=9)
+        ax.spines["left"].set_visible(False)
+        ax.axvline(0, color="white", linewidth=1)
+        half = 10 * int(longest // 15) or 1
+        ax.set_xticks([-half, half], [str(half)] * 2)
+    for ax, note in zip(axes, notes, strict=False):
+        ax.set_xlabel(note, fontsize=9)
+    looks = [
+        Patch(label=f"← {sides[0]}", color=style.SERIES[3].colour),
+        Patch(label=f"{sides[1]} →", color=style.SERIES[1].colour),
+        Patch(**_MASKED | {"label": "padding"}),
+    ]
+    figure.legend(handles=looks, loc="outside upper left", ncols=3)
     return figure
 
 
