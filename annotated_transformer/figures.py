@@ -663,12 +663,12 @@ def tree(nodes: Sequence[tuple[int | None, str, str, str]]) -> Figure:
         if parent is not None:
             line = {key: look[key] for key in ("color", "linestyle", "linewidth")}
             ax.plot([columns[parent], x], [rows[parent], y], **line, zorder=1, gid=fate)
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
         ax.text(
             x, y - 0.1 * bool(note), label, ha="center", va="center", fontsize=9, color=look["text"],
-            fontweight=look["weight"], bbox=box, zorder=2,
+            fontweight=look["weight"], bbox=box, zorder=3,
         )  # fmt: skip
-        ax.text(x, y + 0.31, note, ha="center", va="center", fontsize=8.7, color=look["text"], zorder=3)
+        ax.text(x, y + 0.31, note, ha="center", va="center", fontsize=8.7, color=look["text"], bbox=box, zorder=2)
     handles = [
         ax.plot([], [], color=look["color"], linestyle=look["linestyle"], linewidth=look["linewidth"])[0]
         for look in _FATES.values()
