@@ -41,6 +41,7 @@ __all__ = [
     "saturation",
     "slope",
     "sweep",
+    "tree",
 ]
 
 Array = NDArray[np.float64]
@@ -715,6 +716,81 @@ def padding(
     ]
     figure.legend(handles=looks, loc="outside upper left", ncols=3)
     return figure
+
+
+def tree(nodes: Sequence[tuple[int | None, str, str, str]]) -> Figure:
+    """What a search has looked at: a tree that grows to the right, one step a column.
+
+    Its message is what was given up, and where the best was already hidden behind others.
+
+    Args:
+        nodes: For each node its parent's index (None for the root, which comes first), its label, a number or another
+            note below it, and what became of it: "kept", "pruned", or "best" for those on the way to the result.
+
+    Raises:
+        ValueError: The first node is not the only root, a parent does not come before its children, or a node is
+            something else than kept, pruned or best.
+    """
+    for index, (parent, _, _, fate) in enumerate(nodes):
+        if (parent is None) != (index == 0) or (parent is not None and not 0 <= parent < index):
+            raise ValueError(
+                f"nodes must come after their parents, the one root first, got parent {parent} at {index}."
+            )
+        if fate not in _FATES:
+            raise ValueError(f"a node must be {', '.join(_FATES)}, got {fate!r}.")
+    if not nodes:
+        raise ValueError("nodes must hold at least a root, got none.")
+    children: list[list[int]] = [[] for _ in nodes]
+    columns = [0] * len(nodes)
+    for index, (parent, _, _, _) in enumerate(nodes):
+        if parent is not None:
+            children[parent].append(index)
+            columns[index] = columns[parent] + 1
+    rows = [0.0] * len(nodes)
+    lines = 0
+
+    def place(index: int) -> None:
+        nonlocal lines
+        for child in children[index]:
+            place(child)
+        if children[index]:
+            rows[index] = (rows[children[index][0]] + rows[children[index][-1]]) / 2
+        else:
+            rows[index], lines = lines, lines + 1
+
+    place(0)
+    style.use()
+    figure = Figure(figsize=(style.WIDTH, 0.34 * lines + 0.5))
+    ax = figure.subplots()
+    ax.set(xlim=(-0.4, max(columns) + 0.55), ylim=(lines - 0.4, -0.6))
+    ax.set_axis_off()
+    for index, (parent, label, note, fate) in enumerate(nodes):
+        look = _FATES[fate]
+        x, y = columns[index], rows[index]
+        if parent is not None:
+            line = {key: look[key] for key in ("color", "linestyle", "linewidth")}
+            ax.plot([columns[parent], x], [rows[parent], y], **line, zorder=1, gid=fate)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+        ax.text(
+            x, y - 0.1 * bool(note), label, ha="center", va="center", fontsize=9, color=look["text"],
+            fontweight=look["weight"], bbox=box, zorder=3,
+        )  # fmt: skip
+        ax.text(x, y + 0.31, note, ha="center", va="center", fontsize=8.7, color=look["text"], bbox=box, zorder=2)
+    handles = [
+        ax.plot([], [], color=look["color"], linestyle=look["linestyle"], linewidth=look["linewidth"])[0]
+        for look in _FATES.values()
+    ]
+    figure.legend(handles, list(_FATES), loc="outside lower center", ncols=3)
+    return figure
+
+
+_FATES: dict[str, dict[str, Any]] = {
+    "best": {
+        "color": style.QUERY.colour, "linestyle": "-", "linewidth": 2.4, "text": style.QUERY.colour, "weight": "bold",
+    },
+    "kept": {"color": "black", "linestyle": "-", "linewidth": 1.0, "text": "black", "weight": "normal"},
+    "pruned": {"color": "#9A9A9A", "linestyle": ":", "linewidth": 0.9, "text": "#757575", "weight": "normal"},
+}  # fmt: skip
 
 
 # What the figures share: checking arrays, laying out panels, drawing cells and lines.

@@ -490,6 +490,7 @@ EVERY = {
     "flow": lambda: figures.flow(
         {name: [("masked self-att.", "weights (2, 3, 6, 6)", "(2, 6)")] * 11 for name in "ab"}
     ),
+    "tree": lambda: figures.tree(TREE),
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
@@ -626,3 +627,36 @@ def test_padding_refuses_what_is_no_batch(batches):
 def test_notes_are_as_many_as_what_they_are_about(draw):
     with pytest.raises(ValueError, match=r"^notes must be one for each of 1"):
         draw()
+TREE = [
+    (None, "<s>", "", "best"),
+    (0, "a", "-1.0", "best"),
+    (0, "b", "-2.0", "kept"),
+    (1, "c", "-3.0", "best"),
+    (1, "d", "-4.0", "pruned"),
+]
+
+
+def test_tree_puts_each_step_in_a_column_and_shows_what_was_given_up():
+    (ax,) = figures.tree(TREE).axes
+    at = {text.get_text(): text.get_position() for text in ax.texts}
+    assert [at[label][0] for label in ("<s>", "a", "b", "c", "d")] == [0, 1, 1, 2, 2]
+    assert at["c"][1] < at["a"][1] < at["d"][1] < at["b"][1]  # children stand around their parent, no two in one place
+    fates = [line.get_gid() for line in ax.lines if line.get_gid() in ("best", "kept", "pruned")]
+    assert sorted(fates) == ["best", "best", "kept", "pruned"]
+    styles = {line.get_gid(): (line.get_linestyle(), line.get_linewidth()) for line in ax.lines if line.get_gid()}
+    assert len(set(styles.values())) == 3  # told apart without colour
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [],
+        [(0, "a", "", "kept")],
+        [(None, "a", "", "kept"), (None, "b", "", "kept")],
+        [(None, "a", "", "kept"), (1, "b", "", "kept")],
+        [(None, "a", "", "lost")],
+    ],
+)
+def test_tree_refuses_what_is_no_tree(nodes):
+    with pytest.raises(ValueError, match=r"nodes? must"):
+        figures.tree(nodes)
