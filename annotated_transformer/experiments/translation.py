@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
     "beam": 4,
     "alpha": 0.6,
     "test_sentences": None,  # of each test set; None is all of them
-    "validation_sentences": 250,  # of each language
-    "averaged": [1, 5, 10, 20],
+    "validation_sentences": 150,  # of each language
+    "averaged": [1, 3, 6, 10, 19],
     "beams": [1, 2, 4, 8, 16],
     "alphas": [0.0, 0.3, 0.6, 1.0, 1.5, 2.0],
 }
