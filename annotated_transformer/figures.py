@@ -697,8 +697,8 @@ def padding(
                 lengths = batch[:, side] * (2 * side - 1)
                 most: Array = np.full(1, batch[:, side].max() * (2 * side - 1))
                 drawn: dict[str, Any] = {"orientation": "horizontal", "fill": True, "linewidth": 0}
-                looks = _MASKED | {"gid": f"all {side}"}
-                ax.stairs(most, edges[[0, -1]], **drawn | looks)
+                spare: dict[str, Any] = _MASKED | {"gid": f"all {side}"}
+                ax.stairs(most, edges[[0, -1]], **drawn | spare)
                 ax.stairs(lengths, edges, color=colour, gid=f"tokens {side}", **drawn)
             top = edges[-1] + gap
         ax.set(xlim=(-1.05 * longest, 1.05 * longest), ylim=(height, 0), yticks=[])

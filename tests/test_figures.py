@@ -627,6 +627,8 @@ def test_padding_refuses_what_is_no_batch(batches):
 def test_notes_are_as_many_as_what_they_are_about(draw):
     with pytest.raises(ValueError, match=r"^notes must be one for each of 1"):
         draw()
+
+
 TREE = [
     (None, "<s>", "", "best"),
     (0, "a", "-1.0", "best"),

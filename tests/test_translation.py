@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 import torch
 
@@ -30,6 +33,12 @@ def run(tmp_path_factory):
     for step in (10, 20):
         torch.manual_seed(step)
         checkpoints.save_model(folder / "checkpoints" / f"{step:08}", Transformer(config), tokenizer)
+    checkpoints.write_json(
+        folder / "run.json", {"asked": {"name": "software-docs"}, "config": {}, "settings": {"seed": 3}}
+    )
+    log = [{"step": 10, "loss": 9.0}, {"step": 20, "loss": 8.0}, {"step": 20, "validation_loss": 7.0}]
+    log.append({"step": 30, "loss": 7.5})  # after the last checkpoint
+    (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
     return folder
 
 
@@ -45,6 +54,29 @@ def test_all_parts_are_recorded(run, tmp_path):
     assert len(results["alphas"]["bleu_de"]) == 2
     assert "tok:zh" in results["signatures"]["zh"]["bleu"]
     assert recording["settings"]["alphas"] == [0.0, 1.0]
+
+
+def test_the_training_is_recorded_up_to_its_last_checkpoint(run, tmp_path):
+    translation.record_training(run, averaged=2, scores={"bleu": 1.5}, folder=tmp_path)
+    recording = recordings.read(translation.TRAINING, tmp_path)
+    assert recording["results"] == {
+        "last_step": 20,
+        "averaged": 2,
+        "step": [10, 20],
+        "loss": [9.0, 8.0],
+        "validation": {"step": [20], "validation_loss": [7.0]},
+        "scores": {"bleu": 1.5},
+    }
+    assert recording["settings"]["asked"] == {"name": "software-docs"}
+    assert recording["seeds"] == [3]
+
+
+def test_the_shipped_model_is_of_the_recorded_training():
+    recording = recordings.read(translation.TRAINING)
+    config = checkpoints.load_config(checkpoints.find(translation.SETTINGS["model"]))
+    assert recording["settings"]["config"] == dataclasses.asdict(config)
+    assert recording["results"]["averaged"] == translation.SETTINGS["shipped"]
+    assert recording["results"]["step"][-1] == recording["results"]["last_step"]
 
 
 def test_without_a_run_the_test_sets_alone(run, tmp_path):
