@@ -301,6 +301,14 @@ def test_ours_is_theirs_or_the_difference_is_explained():
         assert ours == theirs, number
 
 
+def test_what_has_a_note_is_computed_all_the_same():
+    ours = {(number.place, number.what): number.ours for number in NUMBERS}
+    assert ours["6.2", "BLEU lost by a single head"] == "0.9"
+    for row in paper.TABLE_3:
+        if "d_v" in row.settings:
+            assert value(ours[f"Table 3, {row.row}", "settings"]) == row.settings["d_v"]
+
+
 def test_settings_are_the_packages():
     for number in NUMBERS:
         if number.kind == "setting" and "Table 3" not in number.place:
