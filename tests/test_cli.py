@@ -196,7 +196,9 @@ def samples(kind):
     ("name", "text", "value"), [sample for kind in (TransformerConfig, TrainingSettings) for sample in samples(kind)]
 )
 def test_every_field_can_be_set(name, text, value):
-    other = {"d_model": "h=1", "h": "d_model=22", "peak": "schedule=linear"}.get(name, "seed=5" if name != "seed" else "keep=5")
+    other = {"d_model": "h=1", "h": "d_model=22", "peak": "schedule=linear"}.get(
+        name, "seed=5" if name != "seed" else "keep=5"
+    )
     read = cli_options.read_changes([f"{name}={text}", other], TransformerConfig, TrainingSettings)
     config, settings = (cli_options.configure(before, read) for before in (BASE, TrainingSettings()))
     found = getattr(config if hasattr(config, name) else settings, name)
