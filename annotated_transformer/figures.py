@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(style.NEEDS_MATPLOTLIB, name="matplotlib") from error
 
 __all__ = [
+    "alignments",
     "attention_map",
     "bars",
     "clocks",
@@ -38,6 +39,7 @@ __all__ = [
     "owners",
     "padding",
     "pieces",
+    "progress",
     "saturation",
     "slope",
     "sweep",
@@ -86,6 +88,45 @@ def attention_map(
             )
     labels = _Labels(rows, columns, row_axis, column_axis)
     return _maps(maps, labels, masked, limits=(0, 1), colours=style.WEIGHTS, bar="weight")
+
+
+def alignments(
+    panels: Mapping[str, tuple[ArrayLike, Sequence[str], Sequence[str]]],
+    *,
+    row_axis: str = "query",
+    column_axis: str = "key",
+) -> Figure:
+    """Attention maps of several sentences side by side, each with words of its own; colours from 0 to 1.
+
+    Its message is the shape that the bright cells make: along the diagonal, or not.
+
+    Args:
+        panels: By title the weights, ``(n_q, n_k)``, a word for each row, and a word for each column.
+        row_axis: What the rows are.
+        column_axis: What the columns are.
+
+    Raises:
+        TypeError: A label is not a string, or ``panels`` is not a mapping.
+        ValueError: Shapes and labels do not fit, a weight lies outside 0 to 1, or all of them are nan.
+    """
+    _named("panels", panels)
+    for title, (weights, rows, columns) in panels.items():
+        attention_map({title: weights}, rows, columns)  # checks all that can be wrong
+    style.use()
+    figure = Figure(figsize=(style.WIDTH, 0.9 + 2.5 * style.WIDTH / 7))
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for ax, (title, (weights, rows, columns)) in zip(axes, panels.items(), strict=True):
+        image = ax.imshow(_array(weights), vmin=0, vmax=1, cmap=style.WEIGHTS)
+        _grid(ax, (len(rows), len(columns)))
+        ax.set_title(title)
+        ax.set_xticks(range(len(columns)), columns, rotation=90)
+        ax.set_yticks(range(len(rows)), rows)
+        ax.set_xlabel(f"{column_axis} →")
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+    axes[0].set_ylabel(f"← {row_axis}")
+    figure.colorbar(image, ax=list(axes), label="weight", fraction=0.05, pad=0.02, aspect=18)
+    return figure
 
 
 def heatmap(
@@ -466,6 +507,41 @@ def sweep(
     for ax in (top, bottom):  # they share x
         ax.margins(x=0.09)  # so that the first name clears the axis
     _x_axis(bottom, x_axis, None)
+    return figure
+
+
+def progress(
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    last: float,
+    *,
+    levels: Mapping[str, float] | None = None,
+    x_axis: str = "step",
+) -> Figure:
+    """How far a training has come: a panel for each quantity, over an axis as long as the whole training will be.
+
+    Args:
+        points: By what y is, the points (x, y) so far; there may be none yet.
+        last: Where the axis ends.
+        levels: By what y is, a height to be marked by a dashed line, such as the least that a loss can be.
+        x_axis: What x is.
+
+    Raises:
+        TypeError: ``points`` is not a mapping.
+        ValueError: ``points`` is empty, or a level belongs to none of the panels.
+    """
+    _named("points", points)
+    levels = levels or {}
+    for name in levels:
+        if name not in points:
+            raise ValueError(f"levels must be for one of {', '.join(points)}, got {name!r}.")
+    figure, axes = _stack(len(points))
+    for ax, (name, panel) in zip(axes, points.items(), strict=True):
+        x, y = zip(*panel, strict=True) if panel else ((), ())
+        ax.plot(x, y, color=style.QUERY.colour, marker=style.QUERY.marker, markersize=3)
+        ax.set(xlim=(0, last * 1.02), ylabel=name)
+        if name in levels:
+            ax.axhline(levels[name], color=style.NEUTRAL.colour, linestyle="--", linewidth=1)
+    axes[-1].set_xlabel(x_axis)
     return figure
 
 
