@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -111,3 +113,29 @@ def test_the_recording_is_of_the_shipped_model():
         results["greedy"][name]["bleu"], abs=1.0
     )  # another processor rounds otherwise
     assert found["chrf"] == pytest.approx(results["greedy"][name]["chrf"], abs=1.0)
+
+
+def test_the_readme_prints_what_was_recorded():
+    results = recordings.read(translation.NAME)["results"]
+    lines = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
+    for name in {key.partition(".")[2] for key in results["beam"]}:
+        (line,) = (line for line in lines if f"(`{name}`)" in line)
+        scores = [results[way][f"{language}.{name}"]["bleu"] for language in ("de", "zh") for way in ("beam", "greedy")]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{score:.1f}" for score in scores]
+
+
+def test_names_of_directions_ask_the_shipped_model_for_a_language():
+    assert checkpoints.find("en-de") == checkpoints.find("en-zh") == checkpoints.find("en-de-zh")
+    assert [checkpoints.language_of(name) for name in ("en-de", "en-zh", "en-de-zh", "dates")] == [
+        "de",
+        "zh",
+        None,
+        None,
+    ]
+
+
+def test_a_folder_of_ones_own_comes_before_a_direction(run, tmp_path, monkeypatch):
+    shutil.copytree(run / "checkpoints" / "00000020", tmp_path / "en-de")
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints.find("en-de") == Path("en-de")
+    assert checkpoints.language_of("en-de") is None
