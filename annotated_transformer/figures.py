@@ -113,19 +113,27 @@ def alignments(
     for title, (weights, rows, columns) in panels.items():
         attention_map({title: weights}, rows, columns)  # checks all that can be wrong
     style.use()
-    figure = Figure(figsize=(style.WIDTH, 0.9 + 2.5 * style.WIDTH / 7))
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    cell, words = 0.15, 8  # inches and points: three maps of a dozen words fit the width of the page
+    longest = max(len(word) for _, rows, _ in panels.values() for word in rows)
+    deepest = max(len(word) for _, _, columns in panels.values() for word in columns)
+    widths = [len(columns) * cell for _, _, columns in panels.values()]
+    tallest = max(len(rows) for _, rows, _ in panels.values()) * cell
+    figure = Figure(
+        figsize=(sum(widths) + len(panels) * (0.08 * longest + 0.2) + 1.1, tallest + 0.075 * deepest + 0.7)
+    )
+    axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
     for ax, (title, (weights, rows, columns)) in zip(axes, panels.items(), strict=True):
         image = ax.imshow(_array(weights), vmin=0, vmax=1, cmap=style.WEIGHTS)
         _grid(ax, (len(rows), len(columns)))
+        ax.set_anchor("N")
         ax.set_title(title)
-        ax.set_xticks(range(len(columns)), columns, rotation=90)
-        ax.set_yticks(range(len(rows)), rows)
+        ax.set_xticks(range(len(columns)), columns, rotation=90, fontsize=words)
+        ax.set_yticks(range(len(rows)), rows, fontsize=words)
         ax.set_xlabel(f"{column_axis} →")
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
     axes[0].set_ylabel(f"← {row_axis}")
-    figure.colorbar(image, ax=list(axes), label="weight", fraction=0.05, pad=0.02, aspect=18)
+    figure.colorbar(image, ax=list(axes), label="weight", fraction=0.03, pad=0.01, aspect=30)
     return figure
 
 
