@@ -118,9 +118,7 @@ def alignments(
     deepest = max(len(word) for _, _, columns in panels.values() for word in columns)
     widths = [len(columns) * cell for _, _, columns in panels.values()]
     tallest = max(len(rows) for _, rows, _ in panels.values()) * cell
-    figure = Figure(
-        figsize=(sum(widths) + len(panels) * (0.08 * longest + 0.2) + 1.1, tallest + 0.075 * deepest + 0.7)
-    )
+    figure = Figure(figsize=(sum(widths) + len(panels) * (0.08 * longest + 0.2) + 1.1, tallest + 0.075 * deepest + 0.7))
     axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
     for ax, (title, (weights, rows, columns)) in zip(axes, panels.items(), strict=True):
         image = ax.imshow(_array(weights), vmin=0, vmax=1, cmap=style.WEIGHTS)
