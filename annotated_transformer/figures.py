@@ -98,8 +98,8 @@ def alignments(
 ) -> Figure:
     """Attention maps of several sentences, two side by side; colours from 0 to 1.
 
-    Its message is the shape that the bright cells make: along the diagonal, or not. More than two maps do not fit beside
-    each other with words that can be read on a narrow screen.
+    Its message is the shape that the bright cells make: along the diagonal, or not. With more than two maps in a row, a
+    narrow screen would show words too small to read.
 
     Args:
         panels: By title the weights, ``(n_q, n_k)``, a word for each row, and a word for each column.
