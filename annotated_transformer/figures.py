@@ -96,9 +96,10 @@ def alignments(
     row_axis: str = "query",
     column_axis: str = "key",
 ) -> Figure:
-    """Attention maps of several sentences side by side, each with words of its own; colours from 0 to 1.
+    """Attention maps of several sentences, two side by side; colours from 0 to 1.
 
-    Its message is the shape that the bright cells make: along the diagonal, or not.
+    Its message is the shape that the bright cells make: along the diagonal, or not. With more than two maps in a row, a
+    narrow screen would show words too small to read.
 
     Args:
         panels: By title the weights, ``(n_q, n_k)``, a word for each row, and a word for each column.
@@ -113,19 +114,28 @@ def alignments(
     for title, (weights, rows, columns) in panels.items():
         attention_map({title: weights}, rows, columns)  # checks all that can be wrong
     style.use()
-    figure = Figure(figsize=(style.WIDTH, 0.9 + 2.5 * style.WIDTH / 7))
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (title, (weights, rows, columns)) in zip(axes, panels.items(), strict=True):
+    across = min(len(panels), 2)
+    down = -(-len(panels) // across)
+    tallest = max(len(rows) for _, rows, _ in panels.values())
+    figure = Figure(figsize=(style.WIDTH, down * (1.1 + 0.17 * tallest)))
+    axes = figure.subplots(down, across, squeeze=False).flatten()
+    for ax, (title, (weights, rows, columns)) in zip(axes, panels.items(), strict=False):
         image = ax.imshow(_array(weights), vmin=0, vmax=1, cmap=style.WEIGHTS)
         _grid(ax, (len(rows), len(columns)))
         ax.set_title(title)
-        ax.set_xticks(range(len(columns)), columns, rotation=90)
+        ax.set_xticks(range(len(columns)), columns)
         ax.set_yticks(range(len(rows)), rows)
-        ax.set_xlabel(f"{column_axis} →")
+        for label in ax.get_xticklabels():
+            label.set_rotation(0 if len(label.get_text()) == 1 else 90)
+        ax.set(xlabel=f"{column_axis} →", ylabel=f"← {row_axis}")
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-    axes[0].set_ylabel(f"← {row_axis}")
-    figure.colorbar(image, ax=list(axes), label="weight", fraction=0.05, pad=0.02, aspect=18)
+    if len(panels) < len(axes):  # the bar has the last place
+        axes[-1].axis("off")
+        bar = axes[-1].inset_axes((0.1, 0.45, 0.8, 0.08))
+        figure.colorbar(image, cax=bar, orientation="horizontal", label="weight")
+    else:
+        figure.colorbar(image, ax=list(axes), label="weight", fraction=0.05, pad=0.02, aspect=18)
     return figure
 
 

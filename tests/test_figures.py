@@ -601,6 +601,22 @@ class TestAlignments:
         assert (one.get_ylabel(), one.get_xlabel(), bar.get_ylabel()) == ("← says", "key →", "weight")
         assert all(ax.images[0].get_clim() == (0, 1) for ax in (one, other))
 
+    def test_of_three_maps_the_third_stands_below_and_the_bar_has_the_last_place(self):
+        panels = {name: (weights(5, 3), ROWS, COLUMNS) for name in "abc"}
+        figure = figures.alignments(panels)
+        a, b, c, last = figure.axes
+        assert [ax.get_title() for ax in (a, b, c)] == ["a", "b", "c"]
+        assert (len(last.images), last.axison) == (0, False)
+        (bar,) = last.child_axes
+        assert bar.get_xlabel() == "weight"
+        assert figure.get_figwidth() == style.WIDTH
+        tops = [round(ax.get_subplotspec().get_position(figure).y1, 3) for ax in (a, b, c)]
+        assert tops[0] == tops[1] > tops[2]
+
+    def test_letters_stand_upright_and_words_on_their_side(self):
+        (ax, _) = figures.alignments({"a": (weights(2, 2), ["x", "y"], ["1", "May"])}).axes
+        assert [label.get_rotation() for label in ax.get_xticklabels()] == [0, 90]
+
     def test_shapes_have_to_fit(self):
         with pytest.raises(ValueError, match="weights must have a row for each of 5 labels"):
             figures.alignments({"a": (weights(3, 5), ROWS, COLUMNS)})
