@@ -78,14 +78,7 @@ def attention_map(
         TypeError: A label is not a string, or ``masked`` is not boolean.
         ValueError: Shapes and labels do not fit, a weight lies outside 0 to 1, or all of them are nan.
     """
-    maps = _matrices("weights", weights, rows, columns)
-    for title, matrix in maps.items():
-        if np.isnan(matrix).all():
-            raise ValueError(f"weights must hold numbers{_of(title)}, got nan everywhere.")
-        if np.any((matrix < -1e-6) | (matrix > 1 + 1e-6)):
-            raise ValueError(
-                f"weights must lie between 0 and 1{_of(title)}, got {np.nanmin(matrix):g} to {np.nanmax(matrix):g}."
-            )
+    maps = _weights(weights, rows, columns)
     labels = _Labels(rows, columns, row_axis, column_axis)
     return _maps(maps, labels, masked, limits=(0, 1), colours=style.WEIGHTS, bar="weight")
 
@@ -111,16 +104,17 @@ def alignments(
         ValueError: Shapes and labels do not fit, a weight lies outside 0 to 1, or all of them are nan.
     """
     _named("panels", panels)
-    for title, (weights, rows, columns) in panels.items():
-        attention_map({title: weights}, rows, columns)  # checks all that can be wrong
+    maps = {
+        title: _weights({title: weights}, rows, columns)[title] for title, (weights, rows, columns) in panels.items()
+    }
     style.use()
     across = min(len(panels), 2)
     down = -(-len(panels) // across)
     tallest = max(len(rows) for _, rows, _ in panels.values())
     figure = Figure(figsize=(style.WIDTH, down * (1.1 + 0.17 * tallest)))
     axes = figure.subplots(down, across, squeeze=False).flatten()
-    for ax, (title, (weights, rows, columns)) in zip(axes, panels.items(), strict=False):
-        image = ax.imshow(_array(weights), vmin=0, vmax=1, cmap=style.WEIGHTS)
+    for ax, (title, (_, rows, columns)) in zip(axes, panels.items(), strict=False):
+        image = ax.imshow(maps[title], vmin=0, vmax=1, cmap=style.WEIGHTS)
         _grid(ax, (len(rows), len(columns)))
         ax.set_title(title)
         ax.set_xticks(range(len(columns)), columns)
@@ -904,6 +898,19 @@ def _matrices(name: str, panels: Panels, rows: Sequence[str], columns: Sequence[
                 f"{_of(title)}, got the shape {array.shape}."
             )
     return arrays
+
+
+def _weights(panels: Panels, rows: Sequence[str], columns: Sequence[str]) -> dict[str, Array]:
+    """The panels of an attention map as ``_matrices`` gives them, if they hold weights."""
+    maps = _matrices("weights", panels, rows, columns)
+    for title, matrix in maps.items():
+        if np.isnan(matrix).all():
+            raise ValueError(f"weights must hold numbers{_of(title)}, got nan everywhere.")
+        if np.any((matrix < -1e-6) | (matrix > 1 + 1e-6)):
+            raise ValueError(
+                f"weights must lie between 0 and 1{_of(title)}, got {np.nanmin(matrix):g} to {np.nanmax(matrix):g}."
+            )
+    return maps
 
 
 def _of(title: str) -> str:

@@ -61,8 +61,7 @@ class Number:
 
 def numbers() -> tuple[Number, ...]:
     """Return every number, in the order of the page."""
-    parts = (_promises, _model, _table_1, _training, _table_2, _inference, _table_3, _table_4, _figures, _follows)
-    return tuple(number for part in parts for number in part())
+    return tuple(number for listed in _listed().values() for number in listed())
 
 
 def markdown(part: str) -> str:
@@ -74,11 +73,16 @@ def markdown(part: str) -> str:
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}.")
     lines = ["| What, and where | The paper | Here | How |", "| :-- | --: | --: | :-- |"]
-    for number in numbers():
-        if number.part == part:
-            how = f"**{KINDS[number.kind]}**: {number.link}" + (f". {number.note}" if number.note else "")
-            lines.append(f"| {number.what} ({number.place}) | {number.printed} | {number.ours} | {how} |")
+    for number in _listed()[part]():
+        how = f"**{KINDS[number.kind]}**: {number.link}" + (f". {number.note}" if number.note else "")
+        lines.append(f"| {number.what} ({number.place}) | {number.printed} | {number.ours} | {how} |")
     return "\n".join(lines)
+
+
+def _listed() -> dict[str, Callable[[], Iterator[Number]]]:
+    """What lists the numbers of each part."""
+    lists = (_promises, _model, _table_1, _training, _table_2, _inference, _table_3, _table_4, _figures, _follows)
+    return dict(zip(PARTS, lists, strict=True))
 
 
 def _promises() -> Iterator[Number]:

@@ -8,14 +8,13 @@ that run's last checkpoints, and widths of the beam and length penalties, on the
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import checkpoints, evaluation, inference, recordings, tasks
+from .. import checkpoints, evaluation, inference, recordings, runs, tasks
 from ..batching import encode
 from ..decoding import translate
 from ..model import Transformer
@@ -136,9 +135,8 @@ def record_training(
         folder: Where to write; the book's recordings if not given.
     """
     facts = checkpoints.read_json(run / "run.json")
-    log = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     last = int(checkpoints.checkpoint_folders(run)[-1].name)
-    log = [entry for entry in log if entry["step"] <= last]
+    log = [entry for entry in runs.read_log(run / "log.jsonl") if entry["step"] <= last]
     losses, validations = ([entry for entry in log if kind in entry] for kind in ("loss", "validation_loss"))
     results: dict[str, Any] = {
         "last_step": last,
