@@ -502,7 +502,7 @@ def _fused(
     scale: float | None = None,
     p_drop: float,
 ) -> Tensor:
-    """Compute ``fused_attention`` of heads, ``(batch, h, n, width)``, that need no check: token by token it would tell."""
+    """Compute ``fused_attention`` of heads, ``(batch, h, n, width)``, whose shapes need no check at every token."""
     mask = None if mask is None else _four_axes(mask)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=p_drop, is_causal=causal, scale=scale
