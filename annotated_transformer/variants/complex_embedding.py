@@ -12,15 +12,16 @@ __all__ = ["ComplexEmbedding", "WavePositions"]
 
 
 class ComplexEmbedding(Embedding):
-    """A word at position pos is r e^{i (ω pos + θ)}, in each of d_model / 2 complex numbers (Wang et al. 2020, 2.2).
+    """A word at position pos is r e^{i (ω pos + θ)}, in each of d_model / 2 complex numbers (Wang et al. 2020, Eq. 5).
 
     Amplitude r, frequency ω and phase θ are learned for every word and every number. Amplitude and phase are the
     length and the angle of what the table of embeddings holds, two columns to a complex number, real part and imaginary
     part; so the word at position 0 is its row, and the table can still be the pre-softmax matrix too. Frequencies
-    start as those of section 3.5, the same for every word, as in the authors' code.
+    start as those of section 3.5, the same for every word, as in the code the authors published. There phases are
+    fixed to zero to save parameters (3.1); here they cost none.
 
-    The model is real, so real and imaginary parts go on side by side; the authors make attention and the feed-forward
-    network complex too.
+    Real and imaginary parts go on side by side as real numbers, the use that appendix C names for networks without
+    complex components; in their own experiments attention and the feed-forward network are complex too.
 
     Args:
         vocab_size: Number of tokens, V.

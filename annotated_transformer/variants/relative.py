@@ -97,8 +97,8 @@ class ShawAttention(RelativeAttention):
     """A learned vector for each offset, added to keys and to values (Shaw et al. 2018, Equations 3 and 4).
 
     e_ij = x_i W^Q (x_j W^K + a^K_ij)ᵀ / √d_k and z_i = Σ_j α_ij (x_j W^V + a^V_ij), where a_ij is the vector of the
-    offset j - i, clipped to at most ``clip`` on either side. Beyond that all offsets are one: the order is lost, and
-    longer sequences than those of training bring nothing new.
+    offset j - i, clipped to at most ``clip`` on either side. Beyond that all offsets are one: a layer does not see
+    their order, and sequences longer than those of training bring no new offsets (3.2).
 
     As there (3.3), no tensor of n × n vectors is made: queries meet the 2 clip + 1 vectors, and each score takes its
     own; weights are summed by offset before they meet the vectors.
@@ -106,8 +106,8 @@ class ShawAttention(RelativeAttention):
     Args:
         *sizes: As for ``MultiHeadAttention``.
         clip: The largest distance that is told apart, k in the paper.
-        per_head: Whether each head has vectors of its own, as in the authors' base model; else, as in their big one, the
-            heads of a layer share them.
+        per_head: Whether each head has vectors of its own, as in the authors' base model; else, as in their big one,
+            the heads of a layer share them.
         **options: As for ``MultiHeadAttention``.
     """
 
