@@ -116,7 +116,7 @@ def learn(
         source, target, labels = task(settings["batch"], n, settings, generator)
         loss = F.cross_entropy(model(source, target).flatten(0, 1), labels.flatten(), ignore_index=PAD)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
         if step % LOG_EVERY == 0:
@@ -138,7 +138,7 @@ def accuracy(model: Transformer, task: str, n: int, settings: dict[str, Any] = S
     generator = torch.Generator().manual_seed(10_000 + n)
     source, target, labels = TASKS[task](settings["test_size"], n, settings, generator)
     right = model(source, target)[..., 1:].argmax(-1) + 1 == labels
-    return right[labels != PAD].double().mean().item()
+    return float(right[labels != PAD].double().mean())
 
 
 def main(
