@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from shapes import settled
 
 from annotated_transformer import recordings
 from annotated_transformer.experiments import extrapolation
@@ -66,6 +67,18 @@ def test_the_first_steps_are_as_recorded(scheme):
     assert recording["settings"] == json.loads(json.dumps(SETTINGS))
     _, curve = learn(scheme, 0, steps=LOG_EVERY)
     assert curve == pytest.approx(recording["results"][scheme]["0"]["loss"][:1], rel=1e-3)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_who_cannot_tell_a_source_from_its_mirror_image(scheme):
+    """One answer for both, and right for one of them at most: half of all is the best there."""
+    model = settled(make(scheme, 0)).eval()
+    source, target, labels = draw("neighbour", 12)
+    same = torch.allclose(model(source, target), model(source.flip(1), target), atol=1e-10)
+    assert same is (scheme in ("none", "alibi"))
+    mirrored = source.flip(1)
+    other = mirrored.gather(1, (mirrored == PAD + 1).nonzero()[:, 1:] + 1)
+    assert (other != labels).double().mean() > 0.9
 
 
 def test_accuracy_is_the_share_of_right_answers():
