@@ -55,8 +55,9 @@ def with_positions(model: Transformer | TransformerConfig, scheme: str, **option
     start. T5 leaves it so too, and the others were published for self-attention.
 
     A live model is changed in place, and keeps its parameters: those that the new scheme does not have go, those that
-    it adds are fresh, and an optimiser has to be made afterwards. Its ``config`` knows nothing of the change: a
-    checkpoint has to be loaded with ``load_state_dict`` into a model that was given the same scheme.
+    it adds are fresh, and an optimiser has to be made afterwards. Its ``config`` knows nothing of the change, nor does
+    what goes by the config or writes attention out once more: checkpoints, ``costs``, ``record_attention`` and ONNX
+    files are for the paper's model. Save the ``state_dict``, and load it into a model that was given the same scheme.
 
     Args:
         model: A model, or the config to make one of.
