@@ -234,6 +234,10 @@ class MultiHeadAttention(nn.Module):
         output: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))  # concatenated: (batch, n_q, h d_v)
         return output
 
+    def weights(self, query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        """Return each query's weights, ``(batch, h, n_q, n_k)``, which ``attend`` averages the values with."""
+        return attention_weights(query, key, causal_mask(query.shape[-2], device=query.device) if causal else mask)
+
     def _split(self, x: Tensor) -> Tensor:
         """(batch, n, h d) -> (batch, h, n, d)."""
         batch, n, width = x.shape
@@ -275,8 +279,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
         def attend_and_record(
             query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
         ) -> Tensor:
-            seen = causal_mask(query.shape[-2], device=query.device) if causal else mask
-            recorded[name].append(attention_weights(query.detach(), key.detach(), seen))
+            recorded[name].append(modules[name].weights(query, key, mask, causal=causal).detach())
             return attend(query, key, value, mask, causal=causal)
 
         return attend_and_record

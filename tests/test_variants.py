@@ -24,7 +24,7 @@ from shapes import (
 )
 from torch import Tensor
 
-from annotated_transformer.attention import MultiHeadAttention
+from annotated_transformer.attention import MultiHeadAttention, record_attention
 from annotated_transformer.config import TransformerConfig
 from annotated_transformer.decoding import beam_search, greedy
 from annotated_transformer.embeddings import Embedding
@@ -147,6 +147,22 @@ def test_causality(scheme):
     memory = model.encode(SOURCE)
     assert torch.equal(model.decode(changed, memory)[:, :3], model.decode(target, memory)[:, :3])
     assert largest_difference(model.decode(changed, memory), model.decode(target, memory)) > 1e-3
+
+
+@every_scheme
+def test_the_recorder_sees_the_weights_of_the_scheme(scheme):
+    model = made(scheme)
+    plain = model(SOURCE, TARGET)
+    with record_attention(model) as recorded:
+        assert torch.equal(model(SOURCE, TARGET), plain)
+    layer = model.encoder[0].self_attention
+    x = model.source_embedding(SOURCE)
+    x = x + model.positions(N, 0, x)
+    expected = layer.weights(layer.queries(x), layer.pairs(x, x)[0], (SOURCE != PAD)[:, None, None, :])
+    assert largest_difference(recorded["encoder.0.self_attention"][0], expected) < TOLERANCE
+    for weights in (weights for calls in recorded.values() for weights in calls):
+        assert not weights.requires_grad
+        assert largest_difference(weights.sum(-1), torch.ones_like(weights.sum(-1))) < TOLERANCE
 
 
 # A live model
