@@ -57,7 +57,8 @@ class SinusoidalPositions(nn.Module):
         end = start + n
         if end > len(self._table) or self._table.dtype != like.dtype or self._table.device != like.device:
             length = 1 << max(6, (end - 1).bit_length())  # the next power of two, so that growing is rare
-            self._table = sinusoids(length, self.d_model).to(like)
+            with torch.inference_mode(False):  # a table made while decoding serves a training step as well
+                self._table = sinusoids(length, self.d_model).to(like)
         return self._table[start:end]
 
 

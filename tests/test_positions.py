@@ -187,3 +187,12 @@ def test_wrong_sizes_are_refused():
             make(0)
         with pytest.raises(TypeError, match=rf"^{name} must be an integer, got 4\.0\.$"):
             make(4.0)
+
+
+def test_a_table_made_while_decoding_serves_a_training_step():
+    module = SinusoidalPositions(6)
+    with torch.inference_mode():
+        module(5, 0, torch.zeros(1))
+    weight = torch.ones(5, 6, requires_grad=True)
+    (module(5, 0, weight) * weight).sum().backward()  # keeps the table for the backward pass
+    assert torch.equal(weight.grad, module(5, 0, weight))
