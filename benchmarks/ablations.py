@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from annotated_transformer.batching import Batch, collate, plan
@@ -35,7 +34,8 @@ class UnfusedLoss(peers.Ours):
     """All logits at once, then PyTorch's own smoothed cross-entropy."""
 
     def logits(self, batch: peers.Batch) -> Tensor:
-        return self.network(batch.source, batch.target)
+        logits: Tensor = self.network(batch.source, batch.target)
+        return logits
 
     def loss(self, batch: peers.Batch) -> Tensor:
         return peers.Trained.loss(self, batch)
@@ -129,14 +129,14 @@ def _pairs(scale: Scale) -> Iterable[Ablation]:
 def _steps(scale: Scale, size: str, without: type[peers.Ours]) -> dict[str, Run]:
     config = scale.sizes[size]
     batch = peers.make_batch(config, scale.batch, scale.length)
-    kinds = {WITH: peers.Ours, WITHOUT: without}
-    return {name: partial(kind(config, training=True).step, batch) for name, kind in kinds.items()}
+    kinds: dict[str, type[peers.Ours]] = {WITH: peers.Ours, WITHOUT: without}
+    return {name: partial(kind(config, True).step, batch) for name, kind in kinds.items()}
 
 
 def _decoding(scale: Scale, batch: int, without: Callable[..., None]) -> dict[str, Run]:
     model = prepare(peers.Ours(scale.sizes[scale.one]).network)
     source = peers.make_batch(model.config, batch, scale.length).source
-    runs = {WITH: with_cache, WITHOUT: without}
+    runs: dict[str, Callable[..., None]] = {WITH: with_cache, WITHOUT: without}
     return {name: partial(run, model, source, scale.tokens) for name, run in runs.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class Goal:
         return value >= self.value * (1 - LENIENCE)
 
     def __str__(self) -> str:
-        return f"{'≤' if self.at_most else '≥'} {figure(self.value)}"
+        return f"{'≤' if self.at_most else '≥'}\N{NO-BREAK SPACE}{figure(self.value)}"
 
 
 GOALS = {
@@ -90,18 +90,16 @@ def spread(median: float, least: float, most: float) -> str:
     return f"**{figure(median)}** ({figure(least)}–{figure(most)})"
 
 
-def verdict(value: float | None, *goals: Goal) -> str:
-    """Say whether all goals are met."""
-    if value is None or not goals:
-        return "–"
-    return "met" if all(goal.met(value) for goal in goals) else "short"
+def judged(value: float, goal: Goal | None) -> str:
+    """Write a goal, and whether it is met."""
+    return "–" if goal is None else f"{goal}: {'met' if goal.met(value) else 'short'}"
 
 
 def tables(results: Results) -> dict[str, Table]:
     """Make every table that the results have something for, by its name."""
     makers = {
-        "training": training, "memory": memory, "inference": inference, "others": others, "ablations": ablations,
-        "lengths": lengths, "padding": padding,
+        "training": training, "memory": memory, "encoder": encoder, "greedy": greedy, "beam": beam, "others": others,
+        "ablations": ablations, "lengths": lengths, "padding": padding,
     }  # fmt: skip
     made = {name: maker(results) for name, maker in makers.items()}
     return {name: table for name, table in made.items() if table.rows}
@@ -115,8 +113,8 @@ def training(results: Results) -> Table:
         goal = GOALS[("training", row["size"], 32)]
         ours = row["speed"][OURS]
         cells = [_speed(row, name) for name in peers]
-        rows.append([row["size"], *cells, spread(*ours), _speed(row, "floor"), str(goal), verdict(ours[0], goal)])
-    return Table(["model", *peers, "this book", "floor", "goal", ""], rows)
+        rows.append([row["size"], *cells, spread(*ours), _speed(row, "floor"), judged(ours[0], goal)])
+    return Table(["model", *peers, "this book", "floor", "goal"], rows)
 
 
 def memory(results: Results) -> Table:
@@ -129,33 +127,43 @@ def memory(results: Results) -> Table:
             cells = [figure(share[name]) if name in share else "–" for name in peers]
             size = f"{row['bytes'][BASELINE] / MIB:,.0f} MiB"
             own = f"**{figure(share[OURS])}**"
-            rows.append([row["size"], size, *cells, own, str(goal), verdict(share[OURS], goal)])
-    return Table(["model", BASELINE, *peers, "this book", "goal", ""], rows)
+            rows.append([row["size"], size, *cells, own, judged(share[OURS], goal)])
+    return Table(["model", BASELINE, *peers, "this book", "goal"], rows)
 
 
-def inference(results: Results) -> Table:
-    """Reading and writing, as many times as fast as the baseline."""
-    peers = ["x-transformers", MARIAN, "CTranslate2", "CTranslate2, int8", OURS, INT8]
+def encoder(results: Results) -> Table:
+    """Reading, as many times as fast as the baseline."""
+    return _inference(results, "encoder", {"x-transformers": "x-transformers", MARIAN: MARIAN})
+
+
+def greedy(results: Results) -> Table:
+    """Writing the most probable token, as many times as fast as the baseline."""
+    engine = {"CTranslate2": "CTranslate2", "CTranslate2, int8": "the same, 8 bits", INT8: "this book, 8 bits"}
+    return _inference(results, "greedy", {"x-transformers": "x-transformers", MARIAN: MARIAN, **engine})
+
+
+def beam(results: Results) -> Table:
+    """Writing with beam search, as many times as fast as the baseline."""
+    engine = {"CTranslate2": "CTranslate2", "CTranslate2, int8": "the same, 8 bits", INT8: "this book, 8 bits"}
+    return _inference(results, "beam", {MARIAN: MARIAN, **engine})
+
+
+def _inference(results: Results, section: str, columns: Mapping[str, str]) -> Table:
     rows = []
-    for section, task in (("encoder", "encoder"), ("greedy", "greedy"), ("beam", "beam 4")):
-        for row in results.get(section, []):
-            size, batch = row["size"], row["batch"]
-            goal = GOALS.get((section, size, batch))
-            ours = row["speed"][PREPARED]
-            cells = [_speed(row, name) for name in peers]
-            says = verdict(ours[0], *([goal] if goal else []))
-            title = f"{task}, batch {batch}, {size}"
-            rows.append([title, *cells, spread(*ours), _speed(row, "floor"), str(goal or "–"), says])
-    header = ["task", *peers[:4], "this book", "in 8 bits", "prepared", "floor", "goal", ""]
-    return Table(header, rows)
+    for row in results.get(section, []):
+        size, batch, ours = row["size"], row["batch"], row["speed"][PREPARED]
+        cells = [_speed(row, name) for name in columns]
+        goal = judged(ours[0], GOALS.get((section, size, batch)))
+        rows.append([size, str(batch), *cells, spread(*ours), _speed(row, "floor"), goal])
+    return Table(["model", "batch", *columns.values(), "this book", "floor", "goal"], rows)
 
 
 def others(results: Results) -> Table:
     """Goals that are not a model's speed beside the baseline's; and how far we are ahead of Marian's decoding."""
     rows: list[list[str]] = []
 
-    def add(task: str, value: float, goal: Goal, text: str | None = None) -> None:
-        rows.append([task, text or figure(value), str(goal), verdict(value, goal)])
+    def add(what: str, value: float, goal: Goal, text: str | None = None) -> None:
+        rows.append([what, text or figure(value), judged(value, goal)])
 
     for row in results.get("encoder", []):
         rivals = {name: row["speed"][name][0] for name in ("x-transformers", MARIAN) if name in row["speed"]}
@@ -179,20 +187,18 @@ def others(results: Results) -> Table:
         if process.get("fused"):
             each = " of ".join(f"{figure(process[name] / MIB)} MiB" for name in ("fused", "written out"))
             share = process["fused"] / process["written out"]
-            add(f"causal attention, n = {n}: memory, of written out", share, GOALS["attention memory"], each)
+            add(f"causal attention, n = {n}: memory, of that written out", share, GOALS["attention memory"], each)
     for row in results.get("import", []):
-        add("import, times that of PyTorch", 1 / row["speed"][OURS][0], GOALS["import"])
+        add("import, times that of PyTorch alone", 1 / row["speed"][OURS][0], GOALS["import"])
     if shares := results.get("padding"):
         value = shares["pools of 100 batches, sorted"]
-        rows.append(["padding, batches of 4,096 tokens", percent(value), "≤ 6 %", verdict(value, GOALS["padding"])])
-    return Table(["what", "measured", "goal", ""], rows)
+        add("padding, a share of batches of 4,096 tokens", value, GOALS["padding"])
+    return Table(["what", "measured", "goal"], rows)
 
 
 def ablations(results: Results) -> Table:
     """How many times as long a task takes without a technique."""
-    rows = [
-        [row["technique"], row["task"], row["size"], spread(*row["times"])] for row in results.get("ablations", [])
-    ]
+    rows = [[row["technique"], row["task"], row["size"], spread(*row["times"])] for row in results.get("ablations", [])]
     return Table(["technique", "task", "model", "without it, times as long"], rows)
 
 
@@ -250,21 +256,12 @@ def numbers(results: Results) -> dict[str, str]:
     found |= {f"version {package}": version for package, version in results.get("versions", {}).items()}
     if environment := results.get("environment"):
         found |= {name: str(environment[name]) for name in ("processor", "python", "torch")}
-    goals = [row[-1] for name in ("training", "memory", "inference", "others") for row in tables_of(results, name)]
-    found["goals"], found["goals met"] = str(len(_judged(goals))), str(goals.count("met"))
+    goals = [row[-1] for table in tables(results).values() if "goal" in table.header for row in table.rows]
+    found["goals"] = str(sum(": " in goal for goal in goals))
+    found["goals met"] = str(sum(goal.endswith("met") for goal in goals))
     dates = recordings.read("date-task")["results"]["cpu_seconds"]
     found["dates"], found["dates, seeds"] = f"{statistics.median(dates):.0f}", str(len(dates))
     return found
-
-
-def tables_of(results: Results, name: str) -> list[list[str]]:
-    """The rows of one table, none if there is nothing for it."""
-    table = tables(results).get(name)
-    return table.rows if table else []
-
-
-def _judged(verdicts: Iterable[str]) -> list[str]:
-    return [each for each in verdicts if each in ("met", "short")]
 
 
 def _speed(row: Mapping[str, Any], name: str) -> str:

@@ -1,7 +1,7 @@
 """Measure the package beside others: ``python benchmarks/run.py``.
 
-Writes ``benchmarks/results.json``, from which the book's page on speed is made, and prints its tables. What it is compared
-with stands in ``benchmarks/requirements.txt``; who is not installed is named, and left out.
+Writes ``benchmarks/results.json``, from which the book's page on speed is made, and prints its tables. The others stand
+in ``benchmarks/requirements.txt``; who is not installed is named, and left out.
 """
 
 from __future__ import annotations

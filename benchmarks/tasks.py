@@ -246,7 +246,10 @@ def beam_widths(scale: Scale) -> Rows:
     source = make_batch(scale.sizes[scale.one], 1, scale.length).source
     extra = scale.tokens - scale.length
     return _decoding(
-        scale, scale.widths, lambda model, width: partial(beam_search, model, source, width, peers.ALPHA, extra), "width"
+        scale,
+        scale.widths,
+        lambda model, width: partial(beam_search, model, source, width, peers.ALPHA, extra),
+        "width",
     )
 
 
