@@ -22,12 +22,15 @@ import torch
 Run = Callable[[], object]
 
 
-def rounds(runs: Mapping[str, Run], count: int) -> dict[str, list[float]]:
-    """Run everything once without counting, then ``count`` times in turn; return each one's processor seconds."""
+def rounds(runs: Mapping[str, Run], count: int, warm_up: Mapping[str, Run] | None = None) -> dict[str, list[float]]:
+    """Run everything ``count`` times in turn; return each one's processor seconds.
+
+    Before that, everything runs once without counting, or ``warm_up`` in its place.
+    """
     names = list(runs)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for name in names:
-        runs[name]()
+        (warm_up or runs)[name]()
     for turn in range(count):
         for place in range(len(names)):
             name = names[(place + turn) % len(names)]
