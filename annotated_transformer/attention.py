@@ -136,23 +136,9 @@ def fused_attention(
     leading = _require_shapes(query, key, value)
     if scale is not None:
         require.number("scale", scale)
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal must be True or False, got {require.kind(causal)}; a mask is passed as mask.")
-    if mask is not None:
-        scores_shape = (*_require_shapes(query, key), query.shape[-2], key.shape[-2])
-        require.mask(mask, scores_shape, query.device)
-    if causal and mask is not None:
-        raise ValueError("causal=True takes no mask besides; pass mask & causal_mask(n) instead.")
-    if causal and query.shape[-2] != key.shape[-2]:
-        # The kernel would align the first query with the first key: with a cache, a new token would see key 0 alone.
-        raise ValueError(
-            f"causal=True needs as many queries as keys, got {query.shape[-2]} and {key.shape[-2]}; "
-            "pass mask=causal_mask(n, past) instead."
-        )
-    # PyTorch chooses the fused kernel only with the four axes (batch, h, n, width); with fewer it holds the weights.
-    query, key, value = (tensor[(None,) * (4 - tensor.ndim)] for tensor in (query, key, value))
-    if mask is not None:
-        mask = mask[(None,) * (4 - mask.ndim)]
+    _require_mask(query, key, mask, causal)
+    query, key, value = (_four_axes(tensor) for tensor in (query, key, value))
+    mask = None if mask is None else _four_axes(mask)
     output = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=p_drop, is_causal=causal, scale=scale
     )
@@ -227,6 +213,7 @@ class MultiHeadAttention(nn.Module):
             ValueError: If a shape does not fit.
         """
         heads = self.queries(query), *self.pairs(key, value)
+        _require_shapes(*heads)
         if len({len(projected) for projected in heads}) > 1:
             shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
             raise ValueError(f"query, key and value must hold as many sequences (axis 0), got {shapes}.")
@@ -244,20 +231,24 @@ class MultiHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
         """Attend with what ``queries`` and ``pairs`` made, concatenate, and project to ``(batch, n_q, d_model)``."""
+        # This is fused_attention on four axes; the shapes of such heads need no check, token after token.
+        _require_mask(query, key, mask, causal)
+        mask = None if mask is None else _four_axes(mask)
         p_drop = self.p_drop if self.training else 0.0
-        heads = fused_attention(query, key, value, mask, causal=causal, p_drop=p_drop)  # (batch, h, n_q, d_v)
+        heads = F.scaled_dot_product_attention(query, key, value, mask, p_drop, causal)  # (batch, h, n_q, d_v)
         output: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))  # concatenated: (batch, n_q, h d_v)
         return output
 
     def _split(self, x: Tensor) -> Tensor:
         """(batch, n, h d) -> (batch, h, n, d)."""
-        return x.view(*x.shape[:-1], self.h, x.shape[-1] // self.h).transpose(1, 2)
+        batch, n, width = x.shape
+        return x.view(batch, n, self.h, width // self.h).transpose(1, 2)
 
     def _checked(self, name: str, x: Tensor) -> Tensor:
-        d_model = self.w_q.in_features
-        require.vectors(name, x, d_model, self.w_q.weight)
+        w_q = self.w_q
+        require.vectors(name, x, w_q.in_features, w_q.weight)
         if x.ndim != 3:
-            raise ValueError(f"{name} must have the shape (batch, n, {d_model}), got {tuple(x.shape)}.")
+            raise ValueError(f"{name} must have the shape (batch, n, {w_q.in_features}), got {tuple(x.shape)}.")
         return x
 
 
@@ -487,3 +478,25 @@ def _require_shapes(*tensors: Tensor, same_width: bool = True) -> tuple[int, ...
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise ValueError(f"the axes before the last two must agree in {', '.join(names)}, got {shapes}.")
     return leading
+
+
+def _require_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> None:
+    """Check what ``fused_attention`` is told about who may attend to whom."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal must be True or False, got {require.kind(causal)}; a mask is passed as mask.")
+    if mask is not None:
+        scores_shape = (*_require_shapes(query, key), query.shape[-2], key.shape[-2])
+        require.mask(mask, scores_shape, query.device)
+    if causal and mask is not None:
+        raise ValueError("causal=True takes no mask besides; pass mask & causal_mask(n) instead.")
+    if causal and query.shape[-2] != key.shape[-2]:
+        # The kernel would align the first query with the first key: with a cache, a new token would see key 0 alone.
+        raise ValueError(
+            f"causal=True needs as many queries as keys, got {query.shape[-2]} and {key.shape[-2]}; "
+            "pass mask=causal_mask(n, past) instead."
+        )
+
+
+def _four_axes(tensor: Tensor) -> Tensor:
+    """PyTorch chooses the fused kernel only with four axes (batch, h, n, width); with fewer it holds the weights."""
+    return tensor[(None,) * (4 - tensor.ndim)]

@@ -6,6 +6,7 @@ where it has become as long as it may; what a sentence becomes does not depend o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -56,7 +57,7 @@ def greedy(model: Transformer, source: Tensor, max_extra: int = 50) -> list[Hypo
         ValueError: If a shape does not fit, an id is not a token's, a source is longer than learned positions reach,
             ``max_extra`` is negative, or the model gives no finite numbers.
     """
-    return _follow(model, source, max_extra, lambda logits: logits.max(-1).indices)  # faster than argmax
+    return _follow(model, source, max_extra, lambda scores: scores.max(-1).indices)  # faster than argmax
 
 
 def sample(
@@ -101,11 +102,11 @@ def sample(
     if generator is not None:
         require.instance("generator", generator, torch.Generator)
 
-    def draw(logits: Tensor) -> Tensor:
+    def draw(scores: Tensor) -> Tensor:
         restricted = top_k is not None or top_p is not None
-        most = logits.shape[-1] if top_k is None else min(top_k, logits.shape[-1])
-        tokens = logits.topk(most).indices if restricted else None  # (rows, most), the best first
-        kept = logits if tokens is None else logits.gather(-1, tokens)
+        most = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
+        tokens = scores.topk(most).indices if restricted else None  # (rows, most), the best first
+        kept = scores if tokens is None else scores.gather(-1, tokens)
         probabilities = ((kept - kept.amax(-1, keepdim=True)) / temperature).softmax(-1)
         if top_p is not None:
             before = probabilities.cumsum(-1) - probabilities  # what better tokens have together
@@ -156,7 +157,7 @@ def beam_search(
         worst = rows.minus_infinity(len(source))  # score of the last of the n best
         highest = torch.tensor([length_penalty(limit, alpha) for limit in rows.limits[::beam].tolist()]).to(worst)
         while len(sentences):
-            live, origin, tokens = _continue(live, places, *rows.step(tokens))
+            live, origin, tokens = _continue(live, places, rows.step(tokens))
             past = torch.cat([past[origin], tokens[:, None]], 1)
             ended = (tokens == END).view_as(live) & (live > float("-inf"))
             for group, place in ended.nonzero().tolist():
@@ -170,7 +171,7 @@ def beam_search(
             # A log-probability only falls, and no penalty is above that of the longest: is there something to hope for?
             going = live.amax(-1) / highest > worst
             live = live.masked_fill(~going[:, None], float("-inf"))
-            if _worth_dropping(going):
+            if _worth_dropping(int(going.sum()), len(going)):
                 kept = going.repeat_interleave(beam)
                 origin, tokens, past = origin[kept], tokens[kept], past[kept]
                 sentences, live, places = sentences[going], live[going], places[going]
@@ -191,31 +192,32 @@ def length_penalty(n: int, alpha: float = 0.6) -> float:
 
 
 def _follow(model: Transformer, source: Tensor, max_extra: int, choose: Callable[[Tensor], Tensor]) -> list[Hypothesis]:
-    """Write one row for each sentence; ``choose`` takes a token for each from logits ``(rows, V)``."""
+    """Write one row for each sentence; ``choose`` takes a token for each from log-probabilities ``(rows, V)``."""
     require.instance("model", model, Transformer)
     with evaluating(model):
         rows = _Rows(model, source, max_extra)
         tokens = source.new_full((len(source),), START)
-        written = torch.full((len(source), rows.cache.length), END, device=source.device)
-        log_probabilities = rows.minus_infinity(len(source)).zero_()
-        sentences = torch.arange(len(source), device=source.device)  # whose each row is
-        going = torch.ones_like(sentences, dtype=torch.bool)
-        while len(sentences):
-            position = rows.cache.position
-            logits, normaliser = rows.step(tokens)
-            tokens = choose(logits)
-            gain = (logits.gather(-1, tokens[:, None]) - normaliser)[:, 0]
-            written[sentences, position] = tokens
-            log_probabilities[sentences] += gain.masked_fill(~going, 0.0)  # what stands after </s> does not count
-            going = going & (tokens != END)
-            if _worth_dropping(going):
-                origin = going.nonzero()[:, 0]
-                tokens, sentences, going = tokens[origin], sentences[origin], going[origin]
+        written: list[list[int]] = [[] for _ in source]
+        log_probabilities = [0.0] * len(source)
+        sentences = list(range(len(source)))  # whose each row is
+        while sentences:
+            scores = rows.step(tokens)
+            tokens = choose(scores)
+            gains = scores.gather(-1, tokens[:, None])[:, 0]
+            going = []
+            for row, (i, token, gain) in enumerate(zip(sentences, tokens.tolist(), gains.tolist(), strict=True)):
+                if written[i][-1:] == [END]:
+                    continue  # finished before: what stands after </s> does not count
+                written[i].append(token)
+                log_probabilities[i] += gain
+                if token != END:
+                    going.append(row)
+            if _worth_dropping(len(going), len(sentences)):
+                sentences = [sentences[row] for row in going]
+                origin = torch.tensor(going, dtype=torch.long, device=source.device)
+                tokens = tokens[origin]
                 rows.go_on(origin)
-    hypotheses = []
-    for ids, log_probability in zip(written.tolist(), log_probabilities.tolist(), strict=True):
-        hypotheses.append(Hypothesis(ids[: ids.index(END)], log_probability, log_probability))
-    return hypotheses
+    return [Hypothesis(ids[:-1], sum_, sum_) for ids, sum_ in zip(written, log_probabilities, strict=True)]
 
 
 def _require_beam(beam: int, alpha: float, n_best: int) -> None:
@@ -228,22 +230,21 @@ def _require_beam(beam: int, alpha: float, n_best: int) -> None:
         raise ValueError(f"alpha must not be negative, got {alpha}.")
 
 
-def _continue(live: Tensor, places: Tensor, logits: Tensor, normaliser: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _continue(live: Tensor, places: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Fill the open places of each beam with the most probable continuations.
 
     Args:
         live: Log-probabilities so far, ``(sentences, beam)``.
         places: How many places are open, ``(sentences,)``.
-        logits: ``(sentences * beam, V)``.
-        normaliser: ``(sentences * beam, 1)``.
+        scores: Log-probabilities of every next token, ``(sentences * beam, V)``.
 
     Returns:
         The log-probabilities now, ``(sentences, beam)``, minus infinity in closed places; the row that each goes on
         from; and its new token, both ``(sentences * beam,)``.
     """
     count, beam = live.shape
-    values, tokens = logits.topk(min(beam, logits.shape[-1]))  # (rows, beam): one row can fill the beam, and no more
-    candidates = live[..., None] + (values - normaliser).view(count, beam, -1)
+    values, tokens = scores.topk(min(beam, scores.shape[-1]))  # (rows, beam): one row can fill the beam, and no more
+    candidates = live[..., None] + values.view(count, beam, -1)
     live, best = candidates.flatten(1).topk(beam)  # (sentences, beam)
     live = live.masked_fill(torch.arange(beam, device=best.device) >= places[:, None], float("-inf"))
     groups = torch.arange(count, device=best.device)[:, None] * beam
@@ -257,9 +258,9 @@ def _finish(ids: Tensor, log_probability: Tensor, alpha: float) -> Hypothesis:
     return Hypothesis(ids[1:-1].tolist(), score, log_probability.item())
 
 
-def _worth_dropping(going: Tensor) -> bool:
+def _worth_dropping(going: int, all_: int) -> bool:
     """Whether so many sentences are finished that computing on without them is cheaper than copying the cache."""
-    return int(going.sum()) <= 0.75 * len(going)
+    return going <= 0.75 * all_
 
 
 class _Rows:
@@ -274,30 +275,30 @@ class _Rows:
         self.limits = ((source != pad_id).sum(-1) + max_extra).clamp(min=1)  # (rows,), tokens with </s>
         if model.config.positions == "learned":
             self.limits = self.limits.clamp(max=model.config.max_length)
+        self._shortest = min(self.limits.tolist(), default=0)  # before it, no row need be asked for its limit
         self.memory = model.encode(source)
         self.cache = model.new_cache(self.memory, max(self.limits.tolist(), default=1))
         self._all = torch.arange(len(source), device=source.device)
         if beam > 1:
             self._select(self._all.repeat_interleave(beam))
 
-    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, tokens: Tensor) -> Tensor:
         """Score what comes after ``tokens``, ``(rows,)``.
 
         Returns:
-            The logits, ``(rows, V)``, minus infinity for what must not come; and the logsumexp that turns them into
-            the model's log-probabilities, over all tokens, ``(rows, 1)``.
+            The model's log-probabilities, ``(rows, V)``; minus infinity for what must not come.
         """
         logits: Tensor = self.model.generator(self.model.decode(tokens[:, None], self.memory, self.cache))[:, 0]
-        normaliser = logits.logsumexp(-1, keepdim=True)
-        if not normaliser.isfinite().all():
+        scores = logits.log_softmax(-1)
+        if any(map(math.isnan, scores[:, END].tolist())):  # a logit that is not finite makes its whole row NaN
             raise ValueError("model must give finite logits, got NaN or infinity; its weights may have diverged.")
-        logits[:, self.model.config.pad_id] = float("-inf")
-        logits[:, START] = float("-inf")
-        last = self.limits <= self.cache.position
-        if last.any():
-            logits[:, :END] = logits[:, :END].masked_fill(last[:, None], float("-inf"))
-            logits[:, END + 1 :] = logits[:, END + 1 :].masked_fill(last[:, None], float("-inf"))
-        return logits, normaliser
+        scores[:, self.model.config.pad_id] = float("-inf")
+        scores[:, START] = float("-inf")
+        if self.cache.position >= self._shortest:
+            last = (self.limits <= self.cache.position)[:, None]
+            scores[:, :END] = scores[:, :END].masked_fill(last, float("-inf"))
+            scores[:, END + 1 :] = scores[:, END + 1 :].masked_fill(last, float("-inf"))
+        return scores
 
     def go_on(self, origin: Tensor) -> None:
         """Let row i go on from row ``origin[i]``, of the same sentence, or drop the rows that are missing."""
@@ -324,7 +325,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.inference_mode():  # no_grad, and less to note down at every operation: a tenth of a short step
             yield
     finally:
         for module, training in modes:

@@ -19,7 +19,8 @@ def prepare(model: Transformer, int8: bool = False) -> Transformer:
     """Copy a model for inference, with the weights of its linear layers laid out as the matrix products read them.
 
     The copy has the parameters, the logits up to rounding, and the interface of the model; it is in evaluation mode and
-    takes no gradients. The model stays as it is.
+    takes no gradients. Its generator has a matrix of its own, where the model's shares the embedding's: d_model · V
+    numbers more. The model stays as it is.
 
     Args:
         model: A trained model.
@@ -46,8 +47,17 @@ def prepare(model: Transformer, int8: bool = False) -> Transformer:
             if int8 and isinstance(child, (nn.Linear, Generator)):
                 setattr(module, name, Int8Linear(child.weight, getattr(child, "bias", None)))
             elif isinstance(child, nn.Linear):
-                child.weight.data = child.weight.t().contiguous().t()
+                child.weight.data = _laid_out(child.weight)
+            elif isinstance(child, Generator):  # a copy of its own, as the embedding looks up rows of the other
+                child.weight = nn.Parameter(_laid_out(child.weight))
+            elif isinstance(child, nn.Dropout):
+                setattr(module, name, nn.Identity())  # which is what it does here, at a third of the cost of asking
     return model.eval().requires_grad_(False)
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """Store the same matrix column by column."""
+    return weight.detach().t().contiguous().t()
 
 
 class Int8Linear(nn.Module):

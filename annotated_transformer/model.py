@@ -153,6 +153,11 @@ class Transformer(nn.Module):
                 "cache must come from this model's new_cache for this memory: "
                 f"(N, batch, h, n, d_k, d_v) must be {wanted}, got {given}."
             )
+        dtype, device = memory.states.dtype, memory.states.device
+        if key.device != device:
+            raise ValueError(f"cache must be on the device of memory, {device}, got {key.device}.")
+        if key.dtype != dtype and not torch.is_autocast_enabled(device.type):
+            raise TypeError(f"cache must have the dtype of memory, {dtype}, got {key.dtype}.")
 
     def _require_padding_at_end(self, target: Tensor) -> None:
         padded = target == self.config.pad_id

@@ -300,13 +300,12 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(hidden), size):
             rows, labels = hidden[start : start + size].to(dtype), right[start : start + size, None]
             logits = (rows @ cast.T).to(exact)  # (chunk, V), overwritten from here on
-            loss -= on * logits.gather(-1, labels).sum()
-            top = logits.amax(-1, keepdim=True)
-            total = logits.sub_(top).exp_().sum(-1, keepdim=True)
-            loss += (top + total.log()).sum()
+            z_right = logits.gather(-1, labels)
+            torch.log_softmax(logits, -1, out=logits)
+            loss += (z_right - logits.gather(-1, labels) - on * z_right).sum()  # logsumexp(z) = z - log-softmax(z)
             if not (for_hidden or for_weight):
                 continue
-            logits.div_(total).scatter_add_(-1, labels, total.new_full(labels.shape, -on))
+            logits.exp_().scatter_add_(-1, labels, torch.full_like(z_right, -on))
             d_logits = logits.to(dtype)  # but for the part of ``off``
             if d_hidden is not None:
                 d_hidden[start : start + size] = d_logits @ cast - off * sum_of_weight

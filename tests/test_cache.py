@@ -275,7 +275,7 @@ def test_a_cache_of_another_precision_is_refused():
     model, memory = transformer(), transformer().encode(SOURCE)
     other = transformer().float()
     cache = other.new_cache(Memory(memory.states.float(), memory.mask), M)
-    with pytest.raises(TypeError, match=r"must have the dtype of query, torch.float64, got torch.float32"):
+    with pytest.raises(TypeError, match=r"^cache must have the dtype of memory, torch.float64, got torch.float32\.$"):
         model.decode(tokens(BATCH, M), memory, cache)
 
 

@@ -380,6 +380,17 @@ def test_no_dropout_and_no_gradient_while_decoding(decode, rows):
 
 
 @every_way
+@every_mode
+def test_training_goes_on_after_decoding(decode, changes):
+    model, fresh = speaker(**changes), speaker(**changes)
+    decode(model, sources(5, 3))
+    for trained in (model, fresh):
+        trained(sources(5, 3), sources(6, 4)).sum().backward()
+    for ours, theirs in zip(model.parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+
+
+@every_way
 def test_no_sentences(decode):
     assert decode(speaker(), torch.empty(0, 3, dtype=torch.long)) == []
 
@@ -425,6 +436,10 @@ def test_models_that_cannot_decode(decode):
     diverged.generator.weight.data[5, 0] = math.nan
     with pytest.raises(ValueError, match=r"^model must give finite logits, got NaN or infinity"):
         decode(diverged, sources(3))
+    diverged = speaker()
+    diverged.source_embedding.weight.data[6] = math.inf  # which the second sentence alone reads
+    with pytest.raises(ValueError, match=r"^model must give finite logits, got NaN or infinity"):
+        decode(diverged, torch.tensor([[3, END], [6, END]]))
 
 
 # Whole sentences
@@ -535,6 +550,7 @@ def test_the_attention_on_demand():
     for translation in (found[0], found[2]):
         n, m = len(translation.source), len(translation.target)
         assert translation.attention.shape == (MODEL.N, MODEL.h, m, n)
+        assert not translation.attention.is_inference()  # whoever has it may compute on, with gradients too
         with record_attention(model) as recorded, torch.no_grad():  # one token after the other, as they were written
             memory = model.encode(torch.tensor([translation.source]))
             cache: KeyValueCache = model.new_cache(memory, m)

@@ -33,6 +33,23 @@ def test_the_copy_says_the_same(changes):
         assert layer.weight.stride() == (1, layer.out_features)  # each column of the matrix stands together
 
 
+@pytest.mark.parametrize("changes", WAYS)
+def test_the_generator_is_laid_out_and_the_embedding_stays_in_rows(changes):
+    model = transformer(**changes)
+    prepared = prepare(model)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(prepared.state_dict()[name], weight)
+    assert prepared.generator.weight.stride() == (1, model.config.vocab_size)
+    assert prepared.source_embedding.weight.is_contiguous()
+    assert prepared.target_embedding.weight.is_contiguous()
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_nothing_is_asked_whether_to_drop(int8):
+    prepared = prepare(transformer().float(), int8)
+    assert not any(isinstance(module, nn.Dropout) for module in prepared.modules())
+
+
 @pytest.mark.parametrize("int8", [False, True])
 def test_the_model_stays_as_it_is(int8):
     model = transformer().float().train()
