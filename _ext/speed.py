@@ -38,8 +38,10 @@ class SpeedTable(SphinxDirective):
         """Return the table; a name that is not a table's is an error."""
         made = report.tables(_results(self.env))
         name = self.arguments[0]
+        if name not in report.TABLES:
+            raise self.error(f"{name!r} is not a table of {RESULTS}: there are {', '.join(report.TABLES)}")
         if name not in made:
-            raise self.error(f"{name!r} is not a table of {RESULTS}: there are {', '.join(made)}")
+            return [nodes.paragraph("", "Not measured yet.")]
         box = nodes.container(classes=["speed"])
         self.state.nested_parse(StringList(made[name].markdown().splitlines(), RESULTS), 0, box)
         return [box]
@@ -52,6 +54,8 @@ class SpeedNumber(SphinxRole):
         """Return its text; a name that is not a number's is an error."""
         found = report.numbers(_results(self.env))
         if self.text not in found:
+            if not report.complete(_results(self.env)):
+                return [nodes.Text("(not measured yet)")], []
             message = self.inliner.reporter.error(f"{self.text!r} is not a number of {RESULTS}", line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
         return [nodes.Text(found[self.text])], []
@@ -65,6 +69,8 @@ class SpeedFigure(FigureDirective):
         env, name = self.state.document.settings.env, self.arguments[0]
         if name not in FIGURES:
             raise self.error(f"{name!r} is not a figure: there are {', '.join(FIGURES)}")
+        if name not in _results(env):
+            return [nodes.paragraph("", "Not measured yet.")]
         folder = Path(env.app.doctreedir).parent / "figures"  # below the source, where Sphinx looks for images
         folder.mkdir(parents=True, exist_ok=True)
         style.use()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,11 +97,7 @@ def judged(value: float, goal: Goal | None) -> str:
 
 def tables(results: Results) -> dict[str, Table]:
     """Make every table that the results have something for, by its name."""
-    makers = {
-        "training": training, "memory": memory, "encoder": encoder, "greedy": greedy, "beam": beam, "others": others,
-        "ablations": ablations, "lengths": lengths, "padding": padding,
-    }  # fmt: skip
-    made = {name: maker(results) for name, maker in makers.items()}
+    made = {name: maker(results) for name, maker in TABLES.items()}
     return {name: table for name, table in made.items() if table.rows}
 
 
@@ -218,6 +214,17 @@ def padding(results: Results) -> Table:
     rows = [[name, percent(share)] for name, share in results.get("padding", {}).items()]
     rows.sort(key=lambda row: -results["padding"][row[0]])
     return Table(["batches", "padding"], rows)
+
+
+TABLES: dict[str, Callable[[Results], Table]] = {
+    "training": training, "memory": memory, "encoder": encoder, "greedy": greedy, "beam": beam, "others": others,
+    "ablations": ablations, "lengths": lengths, "padding": padding,
+}  # fmt: skip
+
+
+def complete(results: Results) -> bool:
+    """Whether every section has been measured."""
+    return {*TABLES, "import", "batches", "widths", "recording"} - {"others"} <= set(results)
 
 
 def percent(share: float) -> str:

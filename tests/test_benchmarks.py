@@ -149,6 +149,7 @@ def test_a_quick_run_measures_everything(tmp_path):
 
 def test_the_results_are_complete():
     results = report.load()
+    assert report.complete(results)
     assert set(tasks.SECTIONS) <= set(results)
     assert set(results["versions"]) == {package for peer in peers.PEERS for package in peer.packages}, (
         "measured without some peer"
