@@ -162,7 +162,7 @@ def others(results: Results) -> Table:
         rows.append([what, text or figure(value), judged(value, goal)])
 
     for row in results.get("encoder", []):
-        rivals = {name: row["speed"][name][0] for name in ("x-transformers", MARIAN) if name in row["speed"]}
+        rivals = {name: row["speed"][name][0] for name in (BASELINE, "x-transformers", MARIAN) if name in row["speed"]}
         if rivals:
             best = max(rivals, key=lambda name: rivals[name])
             quotient = row["speed"][PREPARED][0] / rivals[best]
