@@ -52,7 +52,11 @@ def prepare(model: Transformer, int8: bool = False) -> Transformer:
                 child.weight = nn.Parameter(_laid_out(child.weight))
             elif isinstance(child, nn.Dropout):
                 setattr(module, name, nn.Identity())  # which is what it does here, at a third of the cost of asking
-    return model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
+    for module in model.modules():
+        # Python finds what an object holds itself at once. Asking nn.Module for its parts is a tenth of a short step.
+        vars(module).update(module._modules | module._parameters)
+    return model
 
 
 def _laid_out(weight: Tensor) -> Tensor:
