@@ -29,6 +29,7 @@ __all__ = [
     "average",
     "checkpoint_folders",
     "find",
+    "language_of",
     "load_config",
     "load_model",
     "load_tensors",
@@ -40,6 +41,12 @@ __all__ = [
 ]
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+
+SHIPPED = Path(__file__).parent / "models"
+"""The models that come with the package, a folder each."""
+
+DIRECTIONS = {"en-de": ("en-de-zh", "de"), "en-zh": ("en-de-zh", "zh")}
+"""More names for a shipped model of several languages: the model, and the language that the name asks it for."""
 
 
 def save_model(
@@ -125,6 +132,8 @@ def load_config(folder: Path | str) -> TransformerConfig:
 def find(name: Path | str) -> Path:
     """Find a model's folder: one of that name, the last checkpoint of a run of that name, or a model that we ship.
 
+    A shipped model of several languages has a name for each of them besides: ``"en-de"``, ``"en-zh"``.
+
     Raises:
         FileNotFoundError: If there is none; the message names the models that are shipped.
     """
@@ -134,16 +143,23 @@ def find(name: Path | str) -> Path:
     saved = checkpoint_folders(folder)
     if saved:
         return saved[-1]
-    shipped = Path(__file__).parent / "models"
-    if (shipped / str(name) / CONFIG).is_file():
-        return shipped / str(name)
-    names = sorted(path.parent.name for path in shipped.glob(f"*/{CONFIG}"))
+    if (SHIPPED / str(name) / CONFIG).is_file():
+        return SHIPPED / str(name)
+    if str(name) in DIRECTIONS:
+        return SHIPPED / DIRECTIONS[str(name)][0]
+    names = sorted([*DIRECTIONS, *(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))])
     if (folder / "run.json").is_file():
         raise FileNotFoundError(f"the run in {folder} has no checkpoint yet.")
     raise FileNotFoundError(
         f"there is no model {str(name)!r}: no folder of that name has a {CONFIG} or checkpoints, and the models that "
         f"come with the package are {', '.join(names) or 'none'}."
     )
+
+
+def language_of(name: Path | str) -> str | None:
+    """Return the language that a name of ``DIRECTIONS`` stands for; ``None`` if ``find`` finds anything else by it."""
+    model, language = DIRECTIONS.get(str(name), (None, None))
+    return language if model is not None and find(name) == SHIPPED / model else None
 
 
 def checkpoint_folders(run: Path | str) -> list[Path]:

@@ -165,6 +165,8 @@ def train(
     from .training import TrainingSettings
 
     changed = read_changes(changes, TransformerConfig, TrainingSettings)
+    if changed.get("schedule") == "paper":
+        changed.setdefault("peak", None)  # that of the recipe belongs to the recipe's own schedule
     with joined_processes(device) as place:
         if resume is not None:
             _refuse_others(context, "resume", "changes", "tensorboard", "device")
@@ -218,6 +220,7 @@ def train(
 @app.command(
     no_args_is_help=True,
     epilog=_examples(
+        'annotated-transformer translate --model en-de "Select the file."',
         'annotated-transformer translate --model runs/dates --language de "Saturday, November 29, 2036"',
         "annotated-transformer translate -m runs/dates -l ja --file dates.txt > answers.txt",
         "cat dates.txt | annotated-transformer translate -m runs/dates -l zh",
@@ -251,11 +254,12 @@ def translate(
     Line n of the output belongs to line n of the input: an empty line stays an empty line. With --n-best N, each
     sentence has N lines.
     """
-    from . import decoding, inference
+    from . import checkpoints, decoding, inference
 
     if sentences and file:
         raise typer.BadParameter("give sentences or --file, not both.")
     loaded, tokenizer = load(model, device_named("cpu" if int8 and device is None else device))
+    language = language or checkpoints.language_of(model)
     loaded = inference.prepare(loaded, int8=int8)
     interactive = not sentences and file is None and sys.stdin.isatty()
     if interactive:
@@ -275,6 +279,7 @@ def translate(
     no_args_is_help=True,
     epilog=_examples(
         "annotated-transformer evaluate --model runs/dates",
+        "annotated-transformer evaluate --model en-de software-docs --signature",
         "annotated-transformer evaluate -m runs/en-fr my-texts --target fr --part validation --signature",
     ),
 )
@@ -314,6 +319,9 @@ def evaluate(
     loaded, tokenizer = load(model, device_named(device))
     corpus = load_corpus(asked)
     sets = corpus.test if part is Part.test else {"validation": corpus.validation}
+    asked_for = checkpoints.language_of(model)  # by the model's name
+    if asked_for is not None:
+        sets = {name: [pair for pair in pairs if pair.language == asked_for] for name, pairs in sets.items()}
     if not any(sets.values()):
         raise ValueError(f"{asked['name']} has no {part.value} set.")
     width = max(len(f"{name} {pair.language or ''}") for name, pairs in sets.items() for pair in pairs)

@@ -36,9 +36,12 @@ __all__ = [
     "log_log",
     "mask_grid",
     "owners",
+    "padding",
+    "pieces",
     "saturation",
     "slope",
     "sweep",
+    "tree",
 ]
 
 Array = NDArray[np.float64]
@@ -608,6 +611,186 @@ def flow(
         top, y = low * _PITCH + 0.5, high * _PITCH
         _arrow(ax, [(x, top - 0.28), (x, top), (middle, top), (middle, y), (other - towards * 0.75, y)])
     return figure
+
+
+def pieces(rows: Mapping[str, Sequence[str]], *, notes: Sequence[str] = (), axis: str = "") -> Figure:
+    """Texts cut into pieces, one to a row, the same character always in the same place.
+
+    Its message is where the cuts are, and how they differ from row to row. A piece of several characters is coloured.
+
+    Args:
+        rows: The pieces by what the row is called.
+        notes: For each row what stands at its end, such as how many pieces it has.
+        axis: What tells the rows apart.
+
+    Raises:
+        TypeError: ``rows`` is not a mapping.
+        ValueError: A row is empty or has an empty piece, or the notes are not as many as the rows.
+    """
+    _named("rows", rows)
+    if not all(row and all(row) for row in rows.values()):
+        raise ValueError(f"rows must hold pieces, none of them empty, got {dict(rows)}.")
+    if notes and len(notes) != len(rows):
+        raise ValueError(f"notes must be one for each of {len(rows)} rows, got {len(notes)}.")
+    style.use()
+    length = max(len("".join(row)) for row in rows.values())
+    left, right = (0.3 + 0.085 * max(map(len, labels), default=0) for labels in (rows, notes))
+    cell = min(0.24, (style.WIDTH - left - right - 0.3) / length)
+    figure = Figure(figsize=(min(style.WIDTH, left + length * cell + right + 0.3), 0.34 * len(rows) + 0.3))
+    ax = figure.subplots()
+    for place, row in enumerate(rows.values()):
+        start = 0
+        for piece in row:
+            joined = len(piece) > 1
+            box: dict[str, Any] = {"facecolor": "#DCEBF5" if joined else "white", "edgecolor": style.QUERY.colour}
+            ax.add_patch(Rectangle((start + 0.06, place - 0.36), len(piece) - 0.12, 0.72, gid=piece, **box))
+            for character in piece:
+                ax.text(start + 0.5, place, character, ha="center", va="center", fontsize=9)
+                start += 1
+    for place, note in enumerate(notes):
+        ax.text(length + 0.3, place, note, ha="left", va="center", fontsize=9)
+    ax.set(xlim=(0, length), ylim=(len(rows) - 0.5, -0.5), xticks=[], ylabel=axis)
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return figure
+
+
+def padding(
+    schemes: Mapping[str, Sequence[ArrayLike]],
+    *,
+    notes: Sequence[str] = (),
+    sides: tuple[str, str] = ("source", "target"),
+) -> Figure:
+    """Batches as they are computed, one panel for each way to make them: what is filled with tokens, and what is not.
+
+    Every sentence pair is a row, its source drawn to the left and its target to the right. What a batch has to compute
+    beyond them, up to its longest, is grey. Its message is how much of a panel is grey, and on which side.
+
+    Args:
+        schemes: Several batches by the name of the scheme; each ``(rows, 2)``, the lengths of source and target.
+        notes: For each scheme what stands below it, such as its waste.
+        sides: What is drawn to the left and to the right.
+
+    Raises:
+        TypeError: ``schemes`` is not a mapping.
+        ValueError: There are no batches, a shape does not fit, or the notes are not as many as the schemes.
+    """
+    _named("schemes", schemes)
+    tables = {name: [_array(batch) for batch in batches] for name, batches in schemes.items()}
+    for name, batches in tables.items():
+        if not batches or any(batch.ndim != 2 or batch.shape[1] != 2 or not len(batch) for batch in batches):
+            raise ValueError(f"{name} must be batches of the shape (rows, 2), got {[b.shape for b in batches]}.")
+    if notes and len(notes) != len(tables):
+        raise ValueError(f"notes must be one for each of {len(tables)} schemes, got {len(notes)}.")
+    style.use()
+    figure = Figure(figsize=(style.WIDTH, 4.6))
+    axes = figure.subplots(1, len(tables), sharex=True, sharey=True, squeeze=False)[0]
+    longest = max(batch.max() for batches in tables.values() for batch in batches)
+    gap = max(sum(map(len, batches)) for batches in tables.values()) / 50
+    height = max(sum(map(len, batches)) + gap * (len(batches) - 1) for batches in tables.values())
+    for ax, (name, batches) in zip(axes, tables.items(), strict=True):
+        top = 0.0
+        for batch in batches:
+            edges = top + np.arange(len(batch) + 1)
+            for side, colour in ((0, style.SERIES[3].colour), (1, style.SERIES[1].colour)):
+                lengths = batch[:, side] * (2 * side - 1)
+                most: Array = np.full(1, batch[:, side].max() * (2 * side - 1))
+                drawn: dict[str, Any] = {"orientation": "horizontal", "fill": True, "linewidth": 0}
+                looks = _MASKED | {"gid": f"all {side}"}
+                ax.stairs(most, edges[[0, -1]], **drawn | looks)
+                ax.stairs(lengths, edges, color=colour, gid=f"tokens {side}", **drawn)
+            top = edges[-1] + gap
+        ax.set(xlim=(-1.05 * longest, 1.05 * longest), ylim=(height, 0), yticks=[])
+        ax.set_title(name, fontsize=9)
+        ax.spines["left"].set_visible(False)
+        ax.axvline(0, color="white", linewidth=1)
+        half = 10 * int(longest // 15) or 1
+        ax.set_xticks([-half, half], [str(half)] * 2)
+    for ax, note in zip(axes, notes, strict=False):
+        ax.set_xlabel(note, fontsize=9)
+    looks = [
+        Patch(label=f"← {sides[0]}", color=style.SERIES[3].colour),
+        Patch(label=f"{sides[1]} →", color=style.SERIES[1].colour),
+        Patch(**_MASKED | {"label": "padding"}),
+    ]
+    figure.legend(handles=looks, loc="outside upper left", ncols=3)
+    return figure
+
+
+def tree(nodes: Sequence[tuple[int | None, str, str, str]]) -> Figure:
+    """What a search has looked at: a tree that grows to the right, one step a column.
+
+    Its message is what was given up, and where the best was already hidden behind others.
+
+    Args:
+        nodes: For each node its parent's index (None for the root, which comes first), its label, a number or another
+            note below it, and what became of it: "kept", "pruned", or "best" for those on the way to the result.
+
+    Raises:
+        ValueError: The first node is not the only root, a parent does not come before its children, or a node is
+            something else than kept, pruned or best.
+    """
+    for index, (parent, _, _, fate) in enumerate(nodes):
+        if (parent is None) != (index == 0) or (parent is not None and not 0 <= parent < index):
+            raise ValueError(
+                f"nodes must come after their parents, the one root first, got parent {parent} at {index}."
+            )
+        if fate not in _FATES:
+            raise ValueError(f"a node must be {', '.join(_FATES)}, got {fate!r}.")
+    if not nodes:
+        raise ValueError("nodes must hold at least a root, got none.")
+    children: list[list[int]] = [[] for _ in nodes]
+    columns = [0] * len(nodes)
+    for index, (parent, _, _, _) in enumerate(nodes):
+        if parent is not None:
+            children[parent].append(index)
+            columns[index] = columns[parent] + 1
+    rows = [0.0] * len(nodes)
+    lines = 0
+
+    def place(index: int) -> None:
+        nonlocal lines
+        for child in children[index]:
+            place(child)
+        if children[index]:
+            rows[index] = (rows[children[index][0]] + rows[children[index][-1]]) / 2
+        else:
+            rows[index], lines = lines, lines + 1
+
+    place(0)
+    style.use()
+    figure = Figure(figsize=(style.WIDTH, 0.34 * lines + 0.5))
+    ax = figure.subplots()
+    ax.set(xlim=(-0.4, max(columns) + 0.55), ylim=(lines - 0.4, -0.6))
+    ax.set_axis_off()
+    for index, (parent, label, note, fate) in enumerate(nodes):
+        look = _FATES[fate]
+        x, y = columns[index], rows[index]
+        if parent is not None:
+            line = {key: look[key] for key in ("color", "linestyle", "linewidth")}
+            ax.plot([columns[parent], x], [rows[parent], y], **line, zorder=1, gid=fate)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+        ax.text(
+            x, y - 0.1 * bool(note), label, ha="center", va="center", fontsize=9, color=look["text"],
+            fontweight=look["weight"], bbox=box, zorder=3,
+        )  # fmt: skip
+        ax.text(x, y + 0.31, note, ha="center", va="center", fontsize=8.7, color=look["text"], bbox=box, zorder=2)
+    handles = [
+        ax.plot([], [], color=look["color"], linestyle=look["linestyle"], linewidth=look["linewidth"])[0]
+        for look in _FATES.values()
+    ]
+    figure.legend(handles, list(_FATES), loc="outside lower center", ncols=3)
+    return figure
+
+
+_FATES: dict[str, dict[str, Any]] = {
+    "best": {
+        "color": style.QUERY.colour, "linestyle": "-", "linewidth": 2.4, "text": style.QUERY.colour, "weight": "bold",
+    },
+    "kept": {"color": "black", "linestyle": "-", "linewidth": 1.0, "text": "black", "weight": "normal"},
+    "pruned": {"color": "#9A9A9A", "linestyle": ":", "linewidth": 0.9, "text": "#757575", "weight": "normal"},
+}  # fmt: skip
 
 
 # What the figures share: checking arrays, laying out panels, drawing cells and lines.

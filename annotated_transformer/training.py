@@ -102,6 +102,8 @@ class TrainingSettings:
         for name, choices in {"schedule": SCHEDULES, "precision": ("float32", "bfloat16")}.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
+        if self.schedule == "paper" and self.peak is not None:
+            raise ValueError(f"peak is for the schedules linear and cosine; paper takes factor instead, got {self.peak}.")
         if self.schedule != "paper" and self.steps <= self.warmup_steps:
             raise ValueError(
                 f"steps must be more than warmup_steps = {self.warmup_steps} with the schedule {self.schedule!r}, "

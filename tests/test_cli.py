@@ -196,7 +196,7 @@ def samples(kind):
     ("name", "text", "value"), [sample for kind in (TransformerConfig, TrainingSettings) for sample in samples(kind)]
 )
 def test_every_field_can_be_set(name, text, value):
-    other = {"d_model": "h=1", "h": "d_model=22"}.get(name, "seed=5" if name != "seed" else "keep=5")
+    other = {"d_model": "h=1", "h": "d_model=22", "peak": "schedule=linear"}.get(name, "seed=5" if name != "seed" else "keep=5")
     read = cli_options.read_changes([f"{name}={text}", other], TransformerConfig, TrainingSettings)
     config, settings = (cli_options.configure(before, read) for before in (BASE, TrainingSettings()))
     found = getattr(config if hasattr(config, name) else settings, name)
@@ -308,6 +308,15 @@ def test_what_changes_no_step_may_be_set_when_a_run_goes_on(folder, tmp_path):
     result = call("train", "--resume", tmp_path / "run", *sets(N=2, steps=9))
     assert result.code == 1
     assert "cannot go on like this: N was 1 and is now 2; steps was 7 and is now 9." in result.err
+
+
+def test_the_papers_schedule_takes_no_peak_from_a_recipe(tmp_path):
+    changes = sets(**SMALLER, steps=1, warmup_steps=1, schedule="paper")
+    assert call("train", "dates", "-o", tmp_path / "run", *changes).code == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["peak"] is None
+    result = call("train", "dates", "-o", tmp_path / "other", *changes, *sets(peak=0.1))
+    assert result.code == 2
+    assert "paper takes factor instead, got 0.1." in result.err
 
 
 def test_a_run_on_a_folder_goes_on_from_another_place(tmp_path, texts, monkeypatch):

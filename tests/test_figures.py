@@ -490,6 +490,7 @@ EVERY = {
     "flow": lambda: figures.flow(
         {name: [("masked self-att.", "weights (2, 3, 6, 6)", "(2, 6)")] * 11 for name in "ab"}
     ),
+    "tree": lambda: figures.tree(TREE),
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
@@ -497,6 +498,12 @@ EVERY = {
     "clocks": lambda: figures.clocks(np.zeros((7, 5, 2)), ["1000"] * 7, ["6283"] * 5, column_axis="hand"),
     "many clocks": lambda: figures.clocks(np.zeros((3, 12, 2)), ROWS[:3], ["a"] * 12),
     "saturation": lambda: figures.saturation(X, SEEDS, SEEDS, SEEDS),
+    "pieces": lambda: figures.pieces(
+        {"1000": ["▁Ich", "▁habe", "▁den", "▁Hund", "▁gesehen"], "0": ["g"]}, notes=["14 pieces", "1"], axis="merges"
+    ),
+    "padding": lambda: figures.padding(
+        {f"in pools of\n{i}": [np.full((64, 2), 60)] * 4 for i in range(5)}, notes=["66 %\nmax 2.5"] * 5
+    ),
 }
 
 
@@ -561,3 +568,95 @@ def test_flow_draws_every_block_and_names_what_every_arrow_carries():
 def test_flow_refuses_what_is_not_there(columns, settings):
     with pytest.raises(ValueError, match="must"):
         figures.flow(columns, **settings)
+
+
+# pieces
+
+
+def test_pieces_stand_where_their_characters_do():
+    (ax,) = figures.pieces({"0": ["a", "b", "c"], "1": ["ab", "c"]}, notes=["3", "2"], axis="merges").axes
+    boxes = [
+        (p.get_gid(), round(p.get_x()), round(p.get_x() + p.get_width()), round(p.get_y() + 0.36)) for p in ax.patches
+    ]
+    assert boxes == [("a", 0, 1, 0), ("b", 1, 2, 0), ("c", 2, 3, 0), ("ab", 0, 2, 1), ("c", 2, 3, 1)]
+    assert len({p.get_facecolor() for p in ax.patches if len(p.get_gid()) == 1}) == 1
+    assert ax.patches[3].get_facecolor() != ax.patches[4].get_facecolor()
+    assert words(ax.get_yticklabels()) == ["0", "1"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first row is on top
+    letters = {(t.get_position(), t.get_text()) for t in ax.texts}
+    assert {((0.5, 1), "a"), ((1.5, 1), "b"), ((2.5, 0), "c")} <= letters
+    assert [t.get_text() for t in ax.texts][-2:] == ["3", "2"]
+
+
+@pytest.mark.parametrize("rows", [{"0": []}, {"0": ["a", ""]}])
+def test_rows_of_pieces_hold_pieces(rows):
+    with pytest.raises(ValueError, match=r"^rows must hold pieces"):
+        figures.pieces(rows)
+
+
+# padding
+
+
+def test_padding_draws_every_length_and_each_batch_up_to_its_longest():
+    figure = figures.padding({"a": [[[3, 1], [2, 5]], [[4, 4]]], "b": [[[1, 1]]]}, notes=["x", "y"])
+    left, right = figure.axes
+    drawn = [(p.get_gid(), p.get_data().values.tolist(), np.ptp(p.get_data().edges)) for p in left.patches]
+    assert drawn == [
+        ("all 0", [-3], 2), ("tokens 0", [-3, -2], 2), ("all 1", [5], 2), ("tokens 1", [1, 5], 2),
+        ("all 0", [-4], 1), ("tokens 0", [-4], 1), ("all 1", [4], 1), ("tokens 1", [4], 1),
+    ]  # fmt: skip
+    tops = [p.get_data().edges[0] for p in left.patches[::4]]
+    assert tops[0] == 0
+    assert tops[1] > 2  # batches do not touch
+    assert left.get_xlim() == right.get_xlim() == pytest.approx((-5.25, 5.25))
+    assert left.get_ylim()[0] > left.get_ylim()[1]  # the first batch is on top
+    assert left.get_ylim() == right.get_ylim()  # a row is as high in every panel
+    assert [(ax.get_title(), ax.get_xlabel()) for ax in (left, right)] == [("a", "x"), ("b", "y")]
+    assert words(figure.legends[0].get_texts()) == ["← source", "target →", "padding"]
+    assert figure.legends[0].get_patches()[2].get_hatch()
+
+
+@pytest.mark.parametrize("batches", [[], [np.zeros((0, 2))], [np.ones((3, 3))], [np.ones(2)]])
+def test_padding_refuses_what_is_no_batch(batches):
+    with pytest.raises(ValueError, match=r"^a must be batches of the shape"):
+        figures.padding({"a": batches})
+
+
+@pytest.mark.parametrize("draw", [lambda: figures.pieces({"0": ["a"]}, notes="ab"),
+                                  lambda: figures.padding({"a": [np.ones((1, 2))]}, notes="ab")])  # fmt: skip
+def test_notes_are_as_many_as_what_they_are_about(draw):
+    with pytest.raises(ValueError, match=r"^notes must be one for each of 1"):
+        draw()
+TREE = [
+    (None, "<s>", "", "best"),
+    (0, "a", "-1.0", "best"),
+    (0, "b", "-2.0", "kept"),
+    (1, "c", "-3.0", "best"),
+    (1, "d", "-4.0", "pruned"),
+]
+
+
+def test_tree_puts_each_step_in_a_column_and_shows_what_was_given_up():
+    (ax,) = figures.tree(TREE).axes
+    at = {text.get_text(): text.get_position() for text in ax.texts}
+    assert [at[label][0] for label in ("<s>", "a", "b", "c", "d")] == [0, 1, 1, 2, 2]
+    assert at["c"][1] < at["a"][1] < at["d"][1] < at["b"][1]  # children stand around their parent, no two in one place
+    fates = [line.get_gid() for line in ax.lines if line.get_gid() in ("best", "kept", "pruned")]
+    assert sorted(fates) == ["best", "best", "kept", "pruned"]
+    styles = {line.get_gid(): (line.get_linestyle(), line.get_linewidth()) for line in ax.lines if line.get_gid()}
+    assert len(set(styles.values())) == 3  # told apart without colour
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [],
+        [(0, "a", "", "kept")],
+        [(None, "a", "", "kept"), (None, "b", "", "kept")],
+        [(None, "a", "", "kept"), (1, "b", "", "kept")],
+        [(None, "a", "", "lost")],
+    ],
+)
+def test_tree_refuses_what_is_no_tree(nodes):
+    with pytest.raises(ValueError, match=r"nodes? must"):
+        figures.tree(nodes)
