@@ -138,10 +138,7 @@ def fused_attention(
         require.number("scale", scale)
     _require_mask(query, key, mask, causal)
     query, key, value = (_four_axes(tensor) for tensor in (query, key, value))
-    mask = None if mask is None else _four_axes(mask)
-    output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=p_drop, is_causal=causal, scale=scale
-    )
+    output = _fused(query, key, value, mask, causal=causal, scale=scale, p_drop=p_drop)
     return output.reshape(*leading, query.shape[-2], value.shape[-1])  # (..., n_q, d_v)
 
 
@@ -231,11 +228,9 @@ class MultiHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
         """Attend with what ``queries`` and ``pairs`` made, concatenate, and project to ``(batch, n_q, d_model)``."""
-        # This is fused_attention on four axes; the shapes of such heads need no check, token after token.
         _require_mask(query, key, mask, causal)
-        mask = None if mask is None else _four_axes(mask)
         p_drop = self.p_drop if self.training else 0.0
-        heads = F.scaled_dot_product_attention(query, key, value, mask, p_drop, causal)  # (batch, h, n_q, d_v)
+        heads = _fused(query, key, value, mask, causal=causal, p_drop=p_drop)  # (batch, h, n_q, d_v)
         output: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))  # concatenated: (batch, n_q, h d_v)
         return output
 
@@ -495,6 +490,23 @@ def _require_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
             f"causal=True needs as many queries as keys, got {query.shape[-2]} and {key.shape[-2]}; "
             "pass mask=causal_mask(n, past) instead."
         )
+
+
+def _fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool,
+    scale: float | None = None,
+    p_drop: float,
+) -> Tensor:
+    """Compute ``fused_attention`` of heads, ``(batch, h, n, width)``, whose shapes need no check at every token."""
+    mask = None if mask is None else _four_axes(mask)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=p_drop, is_causal=causal, scale=scale
+    )
 
 
 def _four_axes(tensor: Tensor) -> Tensor:

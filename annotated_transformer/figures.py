@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(style.NEEDS_MATPLOTLIB, name="matplotlib") from error
 
 __all__ = [
+    "alignments",
     "attention_map",
     "bars",
     "clocks",
@@ -38,6 +39,7 @@ __all__ = [
     "owners",
     "padding",
     "pieces",
+    "progress",
     "saturation",
     "slope",
     "sweep",
@@ -76,16 +78,59 @@ def attention_map(
         TypeError: A label is not a string, or ``masked`` is not boolean.
         ValueError: Shapes and labels do not fit, a weight lies outside 0 to 1, or all of them are nan.
     """
-    maps = _matrices("weights", weights, rows, columns)
-    for title, matrix in maps.items():
-        if np.isnan(matrix).all():
-            raise ValueError(f"weights must hold numbers{_of(title)}, got nan everywhere.")
-        if np.any((matrix < -1e-6) | (matrix > 1 + 1e-6)):
-            raise ValueError(
-                f"weights must lie between 0 and 1{_of(title)}, got {np.nanmin(matrix):g} to {np.nanmax(matrix):g}."
-            )
+    maps = _weights(weights, rows, columns)
     labels = _Labels(rows, columns, row_axis, column_axis)
     return _maps(maps, labels, masked, limits=(0, 1), colours=style.WEIGHTS, bar="weight")
+
+
+def alignments(
+    panels: Mapping[str, tuple[ArrayLike, Sequence[str], Sequence[str]]],
+    *,
+    row_axis: str = "query",
+    column_axis: str = "key",
+) -> Figure:
+    """Attention maps of several sentences, two side by side; colours from 0 to 1.
+
+    Its message is the shape that the bright cells make: along the diagonal, or not. With more than two maps in a row, a
+    narrow screen would show words too small to read.
+
+    Args:
+        panels: By title the weights, ``(n_q, n_k)``, a word for each row, and a word for each column.
+        row_axis: What the rows are.
+        column_axis: What the columns are.
+
+    Raises:
+        TypeError: A label is not a string, or ``panels`` is not a mapping.
+        ValueError: Shapes and labels do not fit, a weight lies outside 0 to 1, or all of them are nan.
+    """
+    _named("panels", panels)
+    maps = {
+        title: _weights({title: weights}, rows, columns)[title] for title, (weights, rows, columns) in panels.items()
+    }
+    style.use()
+    across = min(len(panels), 2)
+    down = -(-len(panels) // across)
+    tallest = max(len(rows) for _, rows, _ in panels.values())
+    figure = Figure(figsize=(style.WIDTH, down * (1.1 + 0.17 * tallest)))
+    axes = figure.subplots(down, across, squeeze=False).flatten()
+    for ax, (title, (_, rows, columns)) in zip(axes, panels.items(), strict=False):
+        image = ax.imshow(maps[title], vmin=0, vmax=1, cmap=style.WEIGHTS)
+        _grid(ax, (len(rows), len(columns)))
+        ax.set_title(title)
+        ax.set_xticks(range(len(columns)), columns)
+        ax.set_yticks(range(len(rows)), rows)
+        for label in ax.get_xticklabels():
+            label.set_rotation(0 if len(label.get_text()) == 1 else 90)
+        ax.set(xlabel=f"{column_axis} →", ylabel=f"← {row_axis}")
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+    if len(panels) < len(axes):  # the bar has the last place
+        axes[-1].axis("off")
+        bar = axes[-1].inset_axes((0.1, 0.45, 0.8, 0.08))
+        figure.colorbar(image, cax=bar, orientation="horizontal", label="weight")
+    else:
+        figure.colorbar(image, ax=list(axes), label="weight", fraction=0.05, pad=0.02, aspect=18)
+    return figure
 
 
 def heatmap(
@@ -469,6 +514,41 @@ def sweep(
     return figure
 
 
+def progress(
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    last: float,
+    *,
+    levels: Mapping[str, float] | None = None,
+    x_axis: str = "step",
+) -> Figure:
+    """How far a training has come: a panel for each quantity, over an axis as long as the whole training will be.
+
+    Args:
+        points: By what y is, the points (x, y) so far; there may be none yet.
+        last: Where the axis ends.
+        levels: By what y is, a height to be marked by a dashed line, such as the least that a loss can be.
+        x_axis: What x is.
+
+    Raises:
+        TypeError: ``points`` is not a mapping.
+        ValueError: ``points`` is empty, or a level belongs to none of the panels.
+    """
+    _named("points", points)
+    levels = levels or {}
+    for name in levels:
+        if name not in points:
+            raise ValueError(f"levels must be for one of {', '.join(points)}, got {name!r}.")
+    figure, axes = _stack(len(points))
+    for ax, (name, panel) in zip(axes, points.items(), strict=True):
+        x, y = zip(*panel, strict=True) if panel else ((), ())
+        ax.plot(x, y, color=style.QUERY.colour, marker=style.QUERY.marker, markersize=3)
+        ax.set(xlim=(0, last * 1.02), ylabel=name)
+        if name in levels:
+            ax.axhline(levels[name], color=style.NEUTRAL.colour, linestyle="--", linewidth=1)
+    axes[-1].set_xlabel(x_axis)
+    return figure
+
+
 def saturation(
     d_k: ArrayLike,
     saturated: Mapping[str, ArrayLike],
@@ -697,8 +777,8 @@ def padding(
                 lengths = batch[:, side] * (2 * side - 1)
                 most: Array = np.full(1, batch[:, side].max() * (2 * side - 1))
                 drawn: dict[str, Any] = {"orientation": "horizontal", "fill": True, "linewidth": 0}
-                looks = _MASKED | {"gid": f"all {side}"}
-                ax.stairs(most, edges[[0, -1]], **drawn | looks)
+                spare: dict[str, Any] = _MASKED | {"gid": f"all {side}"}
+                ax.stairs(most, edges[[0, -1]], **drawn | spare)
                 ax.stairs(lengths, edges, color=colour, gid=f"tokens {side}", **drawn)
             top = edges[-1] + gap
         ax.set(xlim=(-1.05 * longest, 1.05 * longest), ylim=(height, 0), yticks=[])
@@ -818,6 +898,19 @@ def _matrices(name: str, panels: Panels, rows: Sequence[str], columns: Sequence[
                 f"{_of(title)}, got the shape {array.shape}."
             )
     return arrays
+
+
+def _weights(panels: Panels, rows: Sequence[str], columns: Sequence[str]) -> dict[str, Array]:
+    """The panels of an attention map as ``_matrices`` gives them, if they hold weights."""
+    maps = _matrices("weights", panels, rows, columns)
+    for title, matrix in maps.items():
+        if np.isnan(matrix).all():
+            raise ValueError(f"weights must hold numbers{_of(title)}, got nan everywhere.")
+        if np.any((matrix < -1e-6) | (matrix > 1 + 1e-6)):
+            raise ValueError(
+                f"weights must lie between 0 and 1{_of(title)}, got {np.nanmin(matrix):g} to {np.nanmax(matrix):g}."
+            )
+    return maps
 
 
 def _of(title: str) -> str:

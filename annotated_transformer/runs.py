@@ -30,7 +30,7 @@ from .tasks import Pair
 from .tokens import Tokenizer
 from .training import Diverged, Trainer, TrainingSettings
 
-__all__ = ["due", "require_free", "train"]
+__all__ = ["due", "read_log", "require_free", "train"]
 
 
 def train(
@@ -224,7 +224,7 @@ class _Run:
                 f"the last checkpoint cannot be read: {error} Delete the folder {saved[-1]}, and the run goes on from "
                 f"{where}."
             ) from error
-        log = [entry for entry in _read_log(self.log_path) if entry["step"] <= trainer.step]
+        log = [entry for entry in read_log(self.log_path) if entry["step"] <= trainer.step]
         if trainer.processes > 1:
             dist.barrier()  # all have read before one writes
         if trainer.rank == 0:
@@ -333,8 +333,8 @@ def _fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def _read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log; a line that was being written when the process was killed is none."""
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a run's log; a line that was being written when the process was killed is none."""
     entries = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with suppress(json.JSONDecodeError):

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,13 @@ class TrainingSettings:
         for name, choices in {"schedule": SCHEDULES, "precision": ("float32", "bfloat16")}.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
-        if self.schedule == "paper" and self.peak is not None:
-            raise ValueError(f"peak is for the schedules linear and cosine; paper takes factor instead, got {self.peak}.")
         if self.schedule != "paper" and self.steps <= self.warmup_steps:
             raise ValueError(
                 f"steps must be more than warmup_steps = {self.warmup_steps} with the schedule {self.schedule!r}, "
                 f"got {self.steps}."
             )
+        # Of any width, to hear at once of what does not go together.
+        make_schedule(self.schedule, 1, self.warmup_steps, self.factor, steps=self.steps, peak=self.peak)
 
     def replace(self, **changes: Any) -> TrainingSettings:
         """Return a copy with some fields changed.
@@ -299,10 +299,9 @@ class Trainer:
         if self.settings.precision == "float32":
             yield
             return
-        with torch.autocast(self.device.type, dtype=torch.bfloat16), ExitStack() as stack:
-            if self.device.type == "cpu":
-                # Backwards, the fused kernel is many times slower in this type; the products by themselves are faster.
-                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        # Backwards, a CPU's fused kernel is many times slower in this type; the products by themselves are faster.
+        kernel = sdpa_kernel(SDPBackend.MATH) if self.device.type == "cpu" else nullcontext()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16), kernel:
             yield
 
 

@@ -169,6 +169,7 @@ def test_search_finds_a_word(page, address: str) -> None:
     page.wait_for_url("**/search.html?*")
     results = page.locator("#search-results li a")
     results.first.wait_for()
+    page.wait_for_load_state("networkidle")  # it reads every page it has found, and leaving cuts that off
     assert "3-2-1-attention" in " ".join(link.get_attribute("href") for link in results.all())
     results.first.click()
     page.wait_for_url(f"{address}book/*.html*")

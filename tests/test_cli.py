@@ -196,7 +196,9 @@ def samples(kind):
     ("name", "text", "value"), [sample for kind in (TransformerConfig, TrainingSettings) for sample in samples(kind)]
 )
 def test_every_field_can_be_set(name, text, value):
-    other = {"d_model": "h=1", "h": "d_model=22", "peak": "schedule=linear"}.get(name, "seed=5" if name != "seed" else "keep=5")
+    other = {"d_model": "h=1", "h": "d_model=22", "peak": "schedule=linear"}.get(
+        name, "seed=5" if name != "seed" else "keep=5"
+    )
     read = cli_options.read_changes([f"{name}={text}", other], TransformerConfig, TrainingSettings)
     config, settings = (cli_options.configure(before, read) for before in (BASE, TrainingSettings()))
     found = getattr(config if hasattr(config, name) else settings, name)
@@ -859,3 +861,19 @@ def test_an_error_in_several_processes_has_no_traceback_of_ours(tmp_path):
     assert ours
     assert all(re.match(r"Error in process [01]: There is no folder ", line) for line in ours)
     assert "cli.py" not in err.decode()
+
+
+# --- the model that ships ----------------------------------------------------------------------------------------
+
+
+def test_a_shipped_model_translates_into_the_language_of_its_name():
+    german, chinese = (call("translate", "-m", name, "Select the file.").out.strip() for name in ("en-de", "en-zh"))
+    assert "Datei" in german
+    assert "文件" in chinese
+    assert call("translate", "-m", "en-de", "-l", "zh", "Select the file.").out.strip() == chinese
+    assert call("translate", "-m", "en-de-zh", "Select the file.").code != 0  # which of the two, it does not say
+
+
+def test_a_shipped_model_is_judged_in_the_language_of_its_name():
+    result = call("evaluate", "-m", "en-zh", "software-docs", "--limit", 1, "--beam", 1)
+    assert [line.split()[1] for line in result.out.splitlines()[1:]] == ["zh"] * 3

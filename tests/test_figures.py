@@ -570,6 +570,60 @@ def test_flow_refuses_what_is_not_there(columns, settings):
         figures.flow(columns, **settings)
 
 
+class TestProgress:
+    def test_a_panel_holds_its_points_on_an_axis_as_long_as_the_training(self):
+        points = {"loss": [(20, 3.0), (40, 2.0)], "right": []}
+        figure = figures.progress(points, last=90, levels={"loss": 0.7})
+        loss, right = figure.axes
+        assert [tuple(point) for point in loss.lines[0].get_xydata()] == points["loss"]
+        assert list(loss.lines[1].get_ydata()) == [0.7, 0.7]
+        assert len(right.lines) == 1
+        assert len(right.lines[0].get_xdata()) == 0
+        assert (loss.get_ylabel(), right.get_ylabel(), right.get_xlabel()) == ("loss", "right", "step")
+        assert loss.get_xlim()[1] >= 90
+
+    def test_a_level_needs_its_panel(self):
+        with pytest.raises(ValueError, match="levels must be for one of loss, got 'los'"):
+            figures.progress({"loss": []}, last=3, levels={"los": 1.0})
+
+
+class TestAlignments:
+    def test_each_map_has_words_of_its_own(self):
+        first, second = weights(5, 3), weights(2, 7)
+        columns = [str(i) for i in range(7)]
+        figure = figures.alignments({"a": (first, ROWS, COLUMNS), "b": (second, ["x", "y"], columns)}, row_axis="says")
+        one, other, bar = figure.axes
+        assert np.allclose(one.images[0].get_array(), first.numpy())
+        assert np.allclose(other.images[0].get_array(), second.numpy())
+        assert (words(one.get_yticklabels()), words(one.get_xticklabels())) == (ROWS, COLUMNS)
+        assert (words(other.get_yticklabels()), words(other.get_xticklabels())) == (["x", "y"], columns)
+        assert [ax.get_title() for ax in (one, other)] == ["a", "b"]
+        assert (one.get_ylabel(), one.get_xlabel(), bar.get_ylabel()) == ("← says", "key →", "weight")
+        assert all(ax.images[0].get_clim() == (0, 1) for ax in (one, other))
+
+    def test_of_three_maps_the_third_stands_below_and_the_bar_has_the_last_place(self):
+        panels = {name: (weights(5, 3), ROWS, COLUMNS) for name in "abc"}
+        figure = figures.alignments(panels)
+        a, b, c, last = figure.axes
+        assert [ax.get_title() for ax in (a, b, c)] == ["a", "b", "c"]
+        assert (len(last.images), last.axison) == (0, False)
+        (bar,) = last.child_axes
+        assert bar.get_xlabel() == "weight"
+        assert figure.get_figwidth() == style.WIDTH
+        tops = [round(ax.get_subplotspec().get_position(figure).y1, 3) for ax in (a, b, c)]
+        assert tops[0] == tops[1] > tops[2]
+
+    def test_letters_stand_upright_and_words_on_their_side(self):
+        (ax, _) = figures.alignments({"a": (weights(2, 2), ["x", "y"], ["1", "May"])}).axes
+        assert [label.get_rotation() for label in ax.get_xticklabels()] == [0, 90]
+
+    def test_shapes_have_to_fit(self):
+        with pytest.raises(ValueError, match="weights must have a row for each of 5 labels"):
+            figures.alignments({"a": (weights(3, 5), ROWS, COLUMNS)})
+        with pytest.raises(ValueError, match="weights must lie between 0 and 1"):
+            figures.alignments({"a": (weights(5, 3) * 9, ROWS, COLUMNS)})
+
+
 # pieces
 
 
@@ -627,6 +681,8 @@ def test_padding_refuses_what_is_no_batch(batches):
 def test_notes_are_as_many_as_what_they_are_about(draw):
     with pytest.raises(ValueError, match=r"^notes must be one for each of 1"):
         draw()
+
+
 TREE = [
     (None, "<s>", "", "best"),
     (0, "a", "-1.0", "best"),

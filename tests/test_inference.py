@@ -65,6 +65,26 @@ def test_the_model_stays_as_it_is(int8):
     assert not any(parameter.data_ptr() in ours for parameter in prepared.parameters())
 
 
+@pytest.mark.parametrize("int8", [False, True])
+def test_parts_are_found_without_asking_and_are_the_very_parts(int8):
+    prepared = prepare(transformer().float(), int8)
+    for module in prepared.modules():
+        for name, part in [*module._modules.items(), *module._parameters.items()]:
+            assert vars(module)[name] is part
+
+
+def test_the_copy_can_be_copied_loaded_and_cast():
+    model, other = transformer(), transformer()
+    torch.nn.init.normal_(other.source_embedding.weight)
+    prepared = prepare(model)
+    again = copy.deepcopy(prepared)
+    again.load_state_dict(other.state_dict() | {"generator.weight": other.generator.weight})
+    assert largest_difference(again(SOURCE, TARGET), other(SOURCE, TARGET)) < TOLERANCE
+    assert largest_difference(prepared(SOURCE, TARGET), model(SOURCE, TARGET)) < TOLERANCE
+    assert prepared.float()(SOURCE, TARGET).dtype == torch.float32
+    assert largest_difference(prepared(SOURCE, TARGET).double(), model(SOURCE, TARGET)) < 1e-4
+
+
 @pytest.mark.parametrize("changes", WAYS)
 def test_eight_bits_are_close(changes):
     model = transformer(**changes).float()

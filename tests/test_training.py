@@ -320,7 +320,11 @@ def test_there_must_be_something_to_learn_from():
         ({"precision": "fp8"}, ValueError, "precision must be one of float32, bfloat16, got 'fp8'"),
         ({"eps_ls": 1.0}, ValueError, "eps_ls must lie from 0 up to below 1, got 1.0"),
         ({"schedule": "linear", "steps": 3}, ValueError, "steps must be more than warmup_steps = 3 with the schedule"),
-        ({"schedule": "paper", "peak": 0.1}, ValueError, "peak is for the schedules linear and cosine; paper takes factor"),
+        (
+            {"schedule": "paper", "peak": 0.1},
+            ValueError,
+            "peak is for the schedules linear and cosine; paper takes factor",
+        ),
         ({"beta_2": "a"}, TypeError, "beta_2 must be a number"),
         ({"max_norm": 0.0}, ValueError, "max_norm must be above 0"),
         ({"epsilon": -1e-9}, ValueError, "epsilon must be above 0"),

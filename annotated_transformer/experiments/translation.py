@@ -14,24 +14,26 @@ from typing import Any
 
 import torch
 
-from .. import checkpoints, evaluation, inference, recordings, tasks
+from .. import checkpoints, evaluation, inference, recordings, runs, tasks
 from ..batching import encode
 from ..decoding import translate
 from ..model import Transformer
 from ..tasks import Pair
 from ..tokens import Tokenizer
 
-__all__ = ["LANGUAGES", "NAME", "SETTINGS", "averages", "compare", "judge", "validation_pairs"]
+__all__ = ["LANGUAGES", "NAME", "SETTINGS", "averages", "compare", "judge", "record_training", "validation_pairs"]
 
 NAME = "translation"
+TRAINING = "translation-training"
 LANGUAGES = ("de", "zh")
 SETTINGS: dict[str, Any] = {
     "model": "en-de-zh",
     "beam": 4,
     "alpha": 0.6,
     "test_sentences": None,  # of each test set; None is all of them
-    "validation_sentences": 250,  # of each language
-    "averaged": [1, 5, 10, 20],
+    "validation_sentences": 150,  # of each language
+    "shipped": 6,  # checkpoints whose average is the model
+    "averaged": [1, 3, 6, 10, 19],
     "beams": [1, 2, 4, 8, 16],
     "alphas": [0.0, 0.3, 0.6, 1.0, 1.5, 2.0],
 }
@@ -116,6 +118,39 @@ def averages(
     return found
 
 
+def record_training(
+    run: Path,
+    name: str = TRAINING,
+    averaged: int = 0,
+    scores: dict[str, Any] | None = None,
+    folder: Path | None = None,
+) -> Path:
+    """Write down how a run went: what it was asked for, its log, and what came of it.
+
+    Args:
+        run: The folder of a run of ``annotated-transformer train``.
+        name: Of the recording.
+        averaged: How many of its checkpoints became the model.
+        scores: What else is to stand there.
+        folder: Where to write; the book's recordings if not given.
+    """
+    facts = checkpoints.read_json(run / "run.json")
+    last = int(checkpoints.checkpoint_folders(run)[-1].name)
+    log = [entry for entry in runs.read_log(run / "log.jsonl") if entry["step"] <= last]
+    losses, validations = ([entry for entry in log if kind in entry] for kind in ("loss", "validation_loss"))
+    results: dict[str, Any] = {
+        "last_step": last,
+        "averaged": averaged,
+        "step": [entry["step"] for entry in losses],
+        "loss": [entry["loss"] for entry in losses],
+        "validation": {key: [entry[key] for entry in validations] for key in validations[0]} if validations else {},
+        "scores": scores or {},
+    }
+    settings = {key: facts[key] for key in ("asked", "config", "settings")}
+    seeds = [facts["settings"]["seed"]]
+    return recordings.write(name, settings=settings, results=results, seeds=seeds, folder=folder)
+
+
 def main(settings: dict[str, Any] = SETTINGS, run: Path | None = None, folder: Path | None = None) -> None:
     """Judge a model and write the recording, into the book unless another folder is given.
 
@@ -143,6 +178,7 @@ def main(settings: dict[str, Any] = SETTINGS, run: Path | None = None, folder: P
         by_beam = [compare(model, tokenizer, pairs, width, alpha) for width in settings["beams"]]
         by_alpha = [compare(model, tokenizer, pairs, beam, each) for each in settings["alphas"]]
         results["beams"], results["alphas"] = _columns(by_beam), _columns(by_alpha)
+        record_training(run, averaged=settings["shipped"], folder=folder)
     path = recordings.write(NAME, settings=settings, results=results, seeds=[], folder=folder)
     print(f"Written: {path}")
 
