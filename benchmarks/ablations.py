@@ -33,6 +33,8 @@ WITH, WITHOUT = "with", "without"
 class UnfusedLoss(peers.Ours):
     """All logits at once, then PyTorch's own smoothed cross-entropy."""
 
+    name = "all logits at once"
+
     def logits(self, batch: peers.Batch) -> Tensor:
         logits: Tensor = self.network(batch.source, batch.target)
         return logits
@@ -43,6 +45,8 @@ class UnfusedLoss(peers.Ours):
 
 class DropoutEverywhere(peers.Ours):
     """Dropout on attention weights and inside the feed-forward network too, as ``torch.nn.Transformer`` has it."""
+
+    name = "dropout everywhere"
 
     def __init__(self, config: TransformerConfig, training: bool = False) -> None:
         super().__init__(config.replace(p_drop_attention=config.p_drop, p_drop_ff=config.p_drop), training)

@@ -26,10 +26,12 @@ class Goal:
     Attributes:
         value: The number.
         at_most: Whether less is better.
+        floor: The floor's number on the machine on which the goal was set.
     """
 
     value: float
     at_most: bool = False
+    floor: float | None = None
 
     def met(self, value: float) -> bool:
         """Whether ``value`` is as good, or within 5 % of it."""
@@ -42,12 +44,16 @@ class Goal:
 
 
 GOALS = {
-    ("training", "tiny", 32): Goal(2.1), ("training", "small", 32): Goal(1.5), ("training", "base", 32): Goal(1.35),
+    ("training", "tiny", 32): Goal(2.1, floor=3.32), ("training", "small", 32): Goal(1.5, floor=2.18),
+    ("training", "base", 32): Goal(1.35, floor=1.79),
     ("memory", "small"): Goal(0.45, at_most=True), ("memory", "base"): Goal(0.47, at_most=True),
-    ("encoder", "small", 32): Goal(1.1), ("encoder", "base", 32): Goal(1.05),
-    ("greedy", "tiny", 1): Goal(2.4), ("greedy", "small", 1): Goal(3), ("greedy", "base", 1): Goal(2.8),
-    ("greedy", "tiny", 32): Goal(8), ("greedy", "small", 32): Goal(13), ("greedy", "base", 32): Goal(10.5),
-    ("beam", "tiny", 1): Goal(3.2), ("beam", "small", 1): Goal(4.6), ("beam", "base", 1): Goal(4),
+    ("encoder", "small", 32): Goal(1.1, floor=1.44), ("encoder", "base", 32): Goal(1.05, floor=1.21),
+    ("greedy", "tiny", 1): Goal(2.4, floor=5.5), ("greedy", "small", 1): Goal(3, floor=5.5),
+    ("greedy", "base", 1): Goal(2.8, floor=3.0),
+    ("greedy", "tiny", 32): Goal(8, floor=16), ("greedy", "small", 32): Goal(13, floor=21),
+    ("greedy", "base", 32): Goal(10.5, floor=12),
+    ("beam", "tiny", 1): Goal(3.2, floor=6.8), ("beam", "small", 1): Goal(4.6, floor=7.8),
+    ("beam", "base", 1): Goal(4, floor=3.8),
     "int8": Goal(20), "attention": Goal(8.6), "attention memory": Goal(8.6 / 1032, at_most=True),
     "import": Goal(1.02, at_most=True), "padding": Goal(0.06, at_most=True),
 }  # fmt: skip
@@ -95,6 +101,14 @@ def judged(value: float, goal: Goal | None) -> str:
     return "–" if goal is None else f"{goal}: {'met' if goal.met(value) else 'short'}"
 
 
+def of_floor(row: Mapping[str, Any], name: str, goal: Goal | None) -> str:
+    """Write which share of the floor's speed something reaches, and in brackets what the goal was of its floor."""
+    if "floor" not in row["speed"]:
+        return "–"
+    reached = f"{row['speed'][name][0] / row['speed']['floor'][0]:.0%}"
+    return f"{reached} ({goal.value / goal.floor:.0%})" if goal and goal.floor else reached
+
+
 def tables(results: Results) -> dict[str, Table]:
     """Make every table that the results have something for, by its name."""
     made = {name: maker(results) for name, maker in TABLES.items()}
@@ -109,8 +123,9 @@ def training(results: Results) -> Table:
         goal = GOALS[("training", row["size"], 32)]
         ours = row["speed"][OURS]
         cells = [_speed(row, name) for name in peers]
-        rows.append([row["size"], *cells, spread(*ours), _speed(row, "floor"), judged(ours[0], goal)])
-    return Table(["model", *peers, "this book", "floor", "goal"], rows)
+        own = [spread(*ours), _speed(row, "floor"), of_floor(row, OURS, goal), judged(ours[0], goal)]
+        rows.append([row["size"], *cells, *own])
+    return Table(["model", *peers, "this book", "floor", "of the floor", "goal"], rows)
 
 
 def memory(results: Results) -> Table:
@@ -149,9 +164,10 @@ def _inference(results: Results, section: str, columns: Mapping[str, str]) -> Ta
     for row in results.get(section, []):
         size, batch, ours = row["size"], row["batch"], row["speed"][PREPARED]
         cells = [_speed(row, name) for name in columns]
-        goal = judged(ours[0], GOALS.get((section, size, batch)))
-        rows.append([size, str(batch), *cells, spread(*ours), _speed(row, "floor"), goal])
-    return Table(["model", "batch", *columns.values(), "this book", "floor", "goal"], rows)
+        goal = GOALS.get((section, size, batch))
+        own = [spread(*ours), _speed(row, "floor"), of_floor(row, PREPARED, goal), judged(ours[0], goal)]
+        rows.append([size, str(batch), *cells, *own])
+    return Table(["model", "batch", *columns.values(), "this book", "floor", "of the floor", "goal"], rows)
 
 
 def others(results: Results) -> Table:
@@ -240,6 +256,10 @@ def numbers(results: Results) -> dict[str, str]:
             key = f"{section} {row['size']} {row['batch']}"
             found |= {f"{key} {name}": figure(speed[0]) for name, speed in row["speed"].items()}
             found |= {f"{key} {name} seconds": figure(seconds) for name, seconds in row["seconds"].items()}
+    for row in results.get("memory", []):
+        if row["bytes"].get(OURS):
+            times = {name: size / row["bytes"][OURS] for name, size in row["bytes"].items()}
+            found |= {f"memory {row['size']} {name}": figure(quotient) for name, quotient in times.items()}
     for row in results.get("ablations", []):
         found[f"{row['technique']}, {row['task']}, {row['size']}"] = figure(row["times"][0])
     for row in results.get("lengths", []):

@@ -112,14 +112,15 @@ def training(scale: Scale) -> Rows:
 
 
 def memory(scale: Scale) -> Rows:
-    """The most memory that a step needs beyond weights and Adam's averages."""
+    """The most memory that a step needs beyond weights and Adam's averages; ours also without a technique."""
+    kinds = [kind for kind in able("step", training=True) if kind is not peers.Floor]
+    kinds += [ablations.UnfusedLoss, ablations.DropoutEverywhere]
     return [
         {
             "size": size,
             "bytes": {
                 kind.name: measure.growth(_a_step, kind, scale.sizes[size], scale.batch, scale.length)
-                for kind in able("step", training=True)
-                if kind is not peers.Floor
+                for kind in kinds
             },
         }
         for size in scale.stepped
