@@ -289,7 +289,7 @@ class _Rows:
             The model's log-probabilities, ``(rows, V)``; minus infinity for what must not come.
         """
         logits: Tensor = self.model.generator(self.model.decode(tokens[:, None], self.memory, self.cache))[:, 0]
-        scores = torch.log_softmax(logits, -1, out=logits)  # one tensor less of the vocabulary's size to go through
+        scores = logits.log_softmax(-1)
         if any(map(math.isnan, scores[:, END].tolist())):  # a logit that is not finite makes its whole row NaN
             raise ValueError("model must give finite logits, got NaN or infinity; its weights may have diverged.")
         scores[:, self.model.config.pad_id] = float("-inf")
