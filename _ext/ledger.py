@@ -77,7 +77,9 @@ def _counts(ledger: tuple[Claim, ...]) -> nodes.bullet_list:
     listing = nodes.bullet_list("", classes=["ledger-counts"])
     listing += nodes.list_item("", nodes.paragraph("", f"{len(ledger)} claims"))
     for verdict in claims.VERDICTS:
-        listing += nodes.list_item("", nodes.paragraph("", "", nodes.Text(f"{counts[verdict]} "), verdict_label(verdict)))
+        listing += nodes.list_item(
+            "", nodes.paragraph("", "", nodes.Text(f"{counts[verdict]} "), verdict_label(verdict))
+        )
     return listing
 
 

@@ -1,4 +1,4 @@
-"""The ``{questions}`` directive: every question of ``book/faq/*.yml`` with its short answer and its claims, by topic."""
+"""The ``{questions}`` directive: the questions of ``book/faq/*.yml``, their short answers and claims, by topic."""
 
 from __future__ import annotations
 

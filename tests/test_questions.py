@@ -169,7 +169,7 @@ def test_a_topic_in_order_has_no_problems():
         ([Topic("training", "T", (TWO, ONE))], {"training": BOTH}, "another order"),
         ([TOPIC], {"training": notebook(FIRST, BOX, markdown(f"(faq-two)=\n## Why 2?{SHORT}"))}, "not in these words"),
         ([TOPIC], {"training": notebook(FIRST, BOX, SECOND, markdown("## And why?"))}, "'And why?' has no label"),
-        ([TOPIC], {"training": notebook(FIRST, BOX, markdown("(faq-two)=\n## Why $2$?\n\nText."))}, "faq-two: the short"),
+        ([TOPIC], {"training": notebook(FIRST, BOX, markdown("(faq-two)=\n## Why $2$?\n\nText."))}, "short answer"),
         ([TOPIC], {"training": notebook(FIRST, SECOND, BOX)}, "one: the box of T5 stands under faq-two"),
         ([Topic("training", "T", (Question("one", "Why one?", "B."), TWO))], {"training": BOTH}, "T5: its box stands"),
     ],
@@ -262,7 +262,14 @@ def test_load_keeps_the_order_of_the_book_and_leaves_out_what_is_not_written(tmp
 # The page -------------------------------------------------------------------------------------------------------------
 
 LEDGER = [
-    {"id": "T5", "chapter": "faq/training", "origin": "notes", "says": "It is $x$.", "verdict": "wrong", "answer": "No."},
+    {
+        "id": "T5",
+        "chapter": "faq/training",
+        "origin": "notes",
+        "says": "It is $x$.",
+        "verdict": "wrong",
+        "answer": "No.",
+    },
     {"id": "R5", "chapter": "6-3-beyond-translation", "origin": "notes", "says": "Is it?", "verdict": "pending"},
 ]
 
