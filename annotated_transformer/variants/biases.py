@@ -141,8 +141,8 @@ class ALiBiAttention(RelativeAttention):
     """Attention that each head weakens with distance, as steeply as its slope: ``softmax(QKᵀ/√d_k - m |i - j|) V``.
 
     Press et al. (2022, section 3) define it for a causal mask, where i - j is never negative. With ``|i - j|`` an
-    encoder can use it too, one of the ways its authors name (issue 5 of their code); it then no longer tells before from
-    after.
+    encoder can use it too, one of the ways its authors name (issue 5 of their code); it then no longer tells before
+    from after.
 
     Args:
         *sizes: As for ``MultiHeadAttention``.
