@@ -5,7 +5,7 @@ does not depend on length:
 
 *Neighbour*: a source of random tokens with one mark among them; the answer is the token right of the mark. Only the
 encoder's positions say which that is. Without them every token is as likely. A scheme that tells how far but not on
-which side, such as ALiBi's |i - j|, gives a source and its mirror image one and the same answer, so where the mark
+which side, such as ALiBi's ``|i - j|``, gives a source and its mirror image one and the same answer, so where the mark
 stands as often near one end as near the other it is right in no more than half of all cases.
 
 *Recall*: the answer at each position of the target is the token two positions before. Only the decoder's positions say
