@@ -1,9 +1,9 @@
 """What the parts are good for: small models trained with one of them taken out, or changed.
 
 *Stacks*: encoder layers read rows of letters and write each row backwards, with and without the residual connections
-and the feed-forward networks, at several depths. *Plain*: feed-forward networks alone, which have to hand each letter
-on, as many as 24 on top of each other. *Activations*: a Transformer learns dates with ReLU, GELU or a gate, with equally
-many parameters. *Embeddings*: the same with three ways of drawing the table, with and without the factor √d_model.
+and the feed-forward networks, one layer or six. *Plain*: feed-forward networks alone, up to 24 on top of each other,
+which have to hand each letter on. *Activations*: a Transformer learns dates with ReLU, GELU or a gate, at an equal
+number of parameters. *Embeddings*: the same with three ways of drawing the table, with and without the factor √d_model.
 
 Run ``python -m annotated_transformer.experiments.parts`` to write ``book/recordings/parts.json``; it takes about four
 minutes on one thread.
@@ -12,6 +12,7 @@ minutes on one thread.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -58,14 +59,16 @@ KINDS = {
 PLAIN = {"without residuals": "feed-forward", "with residuals": "feed-forward, residuals"}
 ACTIVATIONS = ("relu", "gelu", "swiglu")
 TABLES = ("N(0, 1/d)", "N(0, 1)", "Xavier")
+FACTORS = {"with": True, "without": False}
+TRAINING = warm_up.SETTINGS.replace(warmup_steps=50)
 SETTINGS: dict[str, Any] = {
     "every": 20,  # steps whose mean loss is one number of a curve
     "stack": {
         "letters": 8, "n": 6, "batch": 32, "d_model": 32, "d_ff": 128, "h": 4,
         "steps": 400, "warmup_steps": 50, "learning_rate": 3e-3, "depths": [1, 6], "seeds": [0, 1, 2],
     },
-    "plain": {"steps": 160, "depths": [2, 24], "seeds": [0, 1, 2]},
-    "dates": {"N": 1, "steps": 160, "activations": [0, 1, 2, 3, 4], "embeddings": [0, 1, 2]},
+    "plain": {"steps": 120, "depths": [2, 24], "seeds": [0, 1, 2]},
+    "dates": {"N": 1, "steps": 120, "activations": [0, 1, 2, 3, 4], "embeddings": [0, 1, 2]},
 }  # fmt: skip
 
 
@@ -190,8 +193,71 @@ def dates_curve(make: Callable[[TransformerConfig], Transformer], seed: int, ste
     tokenizer, examples = task
     torch.manual_seed(seed)
     model = make(warm_up.CONFIG.replace(N=SETTINGS["dates"]["N"], vocab_size=tokenizer.vocab_size))
-    trainer = Trainer(model, examples, warm_up.SETTINGS.replace(warmup_steps=50, seed=seed))
+    trainer = Trainer(model, examples, TRAINING.replace(seed=seed))
     return _means(trainer.make_step()["loss"] for _ in range(steps))
+
+
+def stacks(steps: int | None = None) -> dict[str, Any]:
+    """Train the stacks of every kind; by kind and depth a curve for each seed."""
+    sizes = SETTINGS["stack"]
+    results: dict[str, Any] = {}
+    for name, parts in KINDS.items():
+        results[name] = {
+            str(depth): [stack_curve(parts, depth, seed, steps or sizes["steps"]) for seed in sizes["seeds"]]
+            for depth in sizes["depths"]
+        }
+        _say(name, results[name])
+    return results
+
+
+def plain(steps: int | None = None) -> dict[str, Any]:
+    """Train the feed-forward networks; by kind and depth a curve for each seed."""
+    sizes = SETTINGS["plain"]
+    results: dict[str, Any] = {}
+    for name, parts in PLAIN.items():
+        results[name] = {
+            str(depth): [
+                stack_curve(parts, depth, seed, steps or sizes["steps"], backwards=False) for seed in sizes["seeds"]
+            ]
+            for depth in sizes["depths"]
+        }
+        _say(name, results[name])
+    return results
+
+
+def activations(steps: int | None = None) -> dict[str, Any]:
+    """Train a Transformer with each activation; a curve for each seed."""
+    task = warm_up.task()
+    results = {}
+    for name in ACTIVATIONS:
+        make = functools.partial(with_activation, name)
+        results[name] = [
+            dates_curve(make, seed, steps or SETTINGS["dates"]["steps"], task)
+            for seed in SETTINGS["dates"]["activations"]
+        ]
+        _say(name, {"dates": results[name]})
+    return results
+
+
+def embeddings(steps: int | None = None) -> dict[str, Any]:
+    """Train a Transformer with each table, with the factor and without; a curve for each seed."""
+    task = warm_up.task()
+    results: dict[str, Any] = {}
+    for name in TABLES:
+        results[name] = {
+            key: [
+                dates_curve(
+                    functools.partial(with_table, name, factor), seed, steps or SETTINGS["dates"]["steps"], task
+                )
+                for seed in SETTINGS["dates"]["embeddings"]
+            ]
+            for key, factor in FACTORS.items()
+        }
+        _say(name, results[name])
+    return results
+
+
+EXPERIMENTS = {"stacks": stacks, "plain": plain, "activations": activations, "embeddings": embeddings}
 
 
 def main(folder: Path | None = None, steps: int | None = None) -> None:
@@ -202,50 +268,17 @@ def main(folder: Path | None = None, steps: int | None = None) -> None:
         steps: How many each model makes; those of ``SETTINGS`` if not given.
     """
     torch.set_num_threads(1)
-    stack, plain, dates = SETTINGS["stack"], SETTINGS["plain"], SETTINGS["dates"]
-    results: dict[str, dict[str, Any]] = {"stack": {}, "plain": {}, "activations": {}, "embeddings": {}}
-    for name, parts in KINDS.items():
-        results["stack"][name] = {
-            str(depth): [stack_curve(parts, depth, seed, steps or stack["steps"]) for seed in stack["seeds"]]
-            for depth in stack["depths"]
-        }
-        _say(name, results["stack"][name])
-    for name, parts in PLAIN.items():
-        results["plain"][name] = {
-            str(depth): [
-                stack_curve(parts, depth, seed, steps or plain["steps"], backwards=False) for seed in plain["seeds"]
-            ]
-            for depth in plain["depths"]
-        }
-        _say(name, results["plain"][name])
-    task = warm_up.task()
-    for name in ACTIVATIONS:
-        results["activations"][name] = [
-            dates_curve(lambda config, name=name: with_activation(name, config), seed, steps or dates["steps"], task)
-            for seed in dates["activations"]
-        ]
-        _say("dates", {name: results["activations"][name]})
-    for name in TABLES:
-        results["embeddings"][name] = {}
-        for key, factor in {"with": True, "without": False}.items():
-            if factor and name == TABLES[0]:  # the model as it is, which the activations have had
-                results["embeddings"][name][key] = results["activations"]["relu"][: len(dates["embeddings"])]
-                continue
-            results["embeddings"][name][key] = [
-                dates_curve(
-                    lambda config, name=name, factor=factor: with_table(name, factor, config),
-                    seed,
-                    steps or dates["steps"],
-                    task,
-                )
-                for seed in dates["embeddings"]
-            ]
-        _say(name, results["embeddings"][name])
+    write({name: run(steps) for name, run in EXPERIMENTS.items()}, folder)
+
+
+def write(results: dict[str, Any], folder: Path | None = None) -> None:
+    """Write the recording of what all experiments gave."""
     settings = SETTINGS | {
         "config": dataclasses.asdict(warm_up.CONFIG),
-        "training": dataclasses.asdict(warm_up.SETTINGS.replace(warmup_steps=50)),
+        "training": dataclasses.asdict(TRAINING),
     }
-    path = recordings.write(NAME, settings=settings, results=results, seeds=dates["activations"], folder=folder)
+    seeds = SETTINGS["dates"]["activations"]
+    path = recordings.write(NAME, settings=settings, results=results, seeds=seeds, folder=folder)
     print(f"Written: {path}")
 
 

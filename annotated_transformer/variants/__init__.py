@@ -1,4 +1,4 @@
-"""Variants of the paper's model, plugged into it from outside: other positions, and a gate in the feed-forward network."""
+"""Variants of the paper's model, plugged into it from outside: other positions, and gates in the feed-forward."""
 
 from .gated import GatedFeedForward, gated_width, with_gate
 from .schemes import SCHEMES, with_positions
