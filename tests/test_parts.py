@@ -60,21 +60,21 @@ def test_the_recording_is_of_these_settings(results):
     assert {name: settings[name] for name in parts.SETTINGS} == parts.SETTINGS
     assert settings["config"] == dataclasses.asdict(warm_up.CONFIG)
     assert settings["training"] == dataclasses.asdict(parts.TRAINING)
-    assert list(results) == list(parts.EXPERIMENTS)
-    assert list(results["stacks"]) == list(parts.KINDS)
-    assert list(results["plain"]) == list(parts.PLAIN)
-    assert list(results["activations"]) == list(parts.ACTIVATIONS)
-    assert list(results["embeddings"]) == list(parts.TABLES)
+    assert set(results) == set(parts.EXPERIMENTS)
+    assert set(results["stacks"]) == set(parts.KINDS)
+    assert set(results["plain"]) == set(parts.PLAIN)
+    assert set(results["activations"]) == set(parts.ACTIVATIONS)
+    assert set(results["embeddings"]) == set(parts.TABLES)
     for name in ("stacks", "plain"):
         sizes = parts.SETTINGS["stack" if name == "stacks" else name]
         for runs in results[name].values():
-            assert list(runs) == [str(depth) for depth in sizes["depths"]]
+            assert set(runs) == {str(depth) for depth in sizes["depths"]}
             assert all(len(curve) == sizes["steps"] // EVERY for curves in runs.values() for curve in curves)
             assert all(len(curves) == len(sizes["seeds"]) for curves in runs.values())
     dates = parts.SETTINGS["dates"]
     assert all(len(curves) == len(dates["activations"]) for curves in results["activations"].values())
     for runs in results["embeddings"].values():
-        assert list(runs) == list(parts.FACTORS)
+        assert set(runs) == set(parts.FACTORS)
         assert all(len(curves) == len(dates["embeddings"]) for curves in runs.values())
 
 
