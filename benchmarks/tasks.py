@@ -119,8 +119,7 @@ def memory(scale: Scale) -> Rows:
         {
             "size": size,
             "bytes": {
-                kind.name: measure.growth(_a_step, kind, scale.sizes[size], scale.batch, scale.length)
-                for kind in kinds
+                kind.name: measure.growth(_a_step, kind, scale.sizes[size], scale.batch, scale.length) for kind in kinds
             },
         }
         for size in scale.stepped

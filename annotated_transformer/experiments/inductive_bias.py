@@ -192,7 +192,8 @@ def main(seeds: Sequence[int] = SEEDS, settings: dict[str, Any] = SETTINGS, fold
     results: dict[str, Any] = {}
     for task in TASKS:
         for name in RUNS[task]:
-            runs = results.setdefault(task, {})[name] = {"accuracy": [], "loss": []}
+            runs: dict[str, list[Any]] = {"accuracy": [], "loss": []}
+            results.setdefault(task, {})[name] = runs
             for seed in seeds:
                 learnt = [learn(name, task, examples, seed, settings) for examples in settings["examples"]]
                 runs["accuracy"].append([accuracy(model, task, settings) for model, _ in learnt])
