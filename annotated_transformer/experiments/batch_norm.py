@@ -135,7 +135,7 @@ def recurrent(kind: str, task: str, seed: int, steps: int = STEPS["recurrent"]) 
 
     Also the mean and the spread of what each step gives to the norm, against all steps pooled: their root mean squares
     over the units, in pooled standard deviations. And, if the norm is pooled, the errors with the mean and variance of
-    all steps of many sequences. The running average, renewed in every step, holds little but the last batch.
+    all steps of many sequences. The running average, renewed in every step, is for the most part the last batch.
 
     Args:
         kind: One of ``KINDS``.
