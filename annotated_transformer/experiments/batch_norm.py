@@ -134,7 +134,8 @@ def recurrent(kind: str, task: str, seed: int, steps: int = STEPS["recurrent"]) 
     """Train a recurrent network; return its first losses, and its errors with stored and with the batch's statistics.
 
     Also the mean and the spread of what each step gives to the norm, against all steps pooled: their root mean squares
-    over the units, in pooled standard deviations.
+    over the units, in pooled standard deviations. And, if the norm is pooled, the errors with the mean and variance of
+    all steps of many sequences. The running average, renewed in every step, is for the most part the last batch.
 
     Args:
         kind: One of ``KINDS``.
@@ -162,13 +163,24 @@ def recurrent(kind: str, task: str, seed: int, steps: int = STEPS["recurrent"]) 
         for name, training in (("stored", False), ("batch", True)):
             model.train(training)
             error[name] = (model(x).argmax(-1) != answer).float().mean().item()
-        model.norm.register_forward_pre_hook(lambda _, arguments: given.append(arguments[0]))
+        hook = model.norm.register_forward_pre_hook(lambda _, arguments: given.append(arguments[0]))
         model.eval()
         model(x)
     by_step = torch.stack(given)  # (T, count, d)
     pooled = by_step.flatten(0, 1)
     shift = (by_step.mean(1) - pooled.mean(0)) / pooled.std(0)
     spread = by_step.std(1) / pooled.std(0)
+    if kind == "pooled":
+        given.clear()
+        with torch.no_grad():
+            model.train()
+            model(x)
+            hook.remove()
+            in_training, stored = torch.stack(given).flatten(0, 1), dict(model.norm.norms[0].named_buffers())
+            stored["running_mean"].copy_(in_training.mean(0))
+            stored["running_variance"].copy_(in_training.var(0))
+            model.eval()
+            error["all steps"] = (model(x).argmax(-1) != answer).float().mean().item()
     drift = {"shift": shift.square().mean(1).sqrt(), "spread": spread.square().mean(1).sqrt()}
     return {"losses": losses[:_FIRST], "error": error, **drift}
 
