@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.parsers.rst.directives.images import Figure as FigureDirective
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.directives.patches import Figure as FigureDirective
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

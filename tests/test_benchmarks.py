@@ -206,4 +206,4 @@ def test_the_built_page_shows_the_results():
 
 
 def _texts(row):
-    return [cell.get_text().strip() for cell in row.find_all(["td", "th"])]
+    return [cell.get_text().strip().replace("’", "'") for cell in row.find_all(["td", "th"])]  # as they are typed
