@@ -59,16 +59,10 @@ class Ledger(SphinxDirective):
         origin = nodes.inline("", claims.ORIGINS[claim.origin], classes=["ledger-origin"])
         head = nodes.paragraph("", "", name, nodes.Text(" "), verdict_label(claim.verdict), nodes.Text(" "), origin)
         item += head
-        item += self._markdown(claim.says, "ledger-says")
+        item += markdown(self, claim.says, "ledger-says")
         if claim.answer:
-            item += self._markdown(claim.answer, "ledger-answer")
+            item += markdown(self, claim.answer, "ledger-answer")
         return item
-
-    def _markdown(self, text: str, css_class: str) -> nodes.container:
-        """The nodes of a Markdown text, in a box of its own."""
-        box = nodes.container(classes=[css_class])
-        self.state.nested_parse(StringList(text.splitlines(), "claims.yml"), 0, box)
-        return box
 
 
 def _counts(ledger: tuple[Claim, ...]) -> nodes.bullet_list:
@@ -81,6 +75,13 @@ def _counts(ledger: tuple[Claim, ...]) -> nodes.bullet_list:
             "", nodes.paragraph("", "", nodes.Text(f"{counts[verdict]} "), verdict_label(verdict))
         )
     return listing
+
+
+def markdown(directive: SphinxDirective, text: str, css_class: str, source: str = "claims.yml") -> nodes.container:
+    """The nodes of a Markdown text, in a box of its own; warnings name its source."""
+    box = nodes.container(classes=[css_class])
+    directive.state.nested_parse(StringList(text.splitlines(), source), 0, box)
+    return box
 
 
 def claim_link(claim: Claim, env: BuildEnvironment) -> nodes.Inline:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
-from ledger import claim_link, verdict_label
+from ledger import claim_link, markdown, verdict_label
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -48,8 +47,8 @@ class Questions(SphinxDirective):
     def _entry(self, question: Question, known: dict[str, Claim]) -> nodes.list_item:
         """One question, a link to its answer; the answer in a sentence; its claims with their verdicts."""
         item = nodes.list_item(ids=[f"to-{question.label}"])
-        item += self._markdown(f"[{question.question}](#{question.label})", "question")
-        item += self._markdown(question.answer, "question-answer")
+        item += markdown(self, f"[{question.question}](#{question.label})", "question", "faq")
+        item += markdown(self, question.answer, "question-answer", "faq")
         if question.claims:
             listing = nodes.bullet_list("", classes=["question-claims"])
             listing.extend(self._claim(known[name]) for name in question.claims)
@@ -59,13 +58,7 @@ class Questions(SphinxDirective):
     def _claim(self, claim: Claim) -> nodes.list_item:
         """One claim: its id, the verdict, and what it says."""
         head = nodes.paragraph("", "", claim_link(claim, self.env), nodes.Text(" "), verdict_label(claim.verdict))
-        return nodes.list_item("", head, self._markdown(claim.says, "question-says"))
-
-    def _markdown(self, text: str, css_class: str) -> nodes.container:
-        """The nodes of a Markdown text, in a box of its own."""
-        box = nodes.container(classes=[css_class])
-        self.state.nested_parse(StringList(text.splitlines(), "faq"), 0, box)
-        return box
+        return nodes.list_item("", head, markdown(self, claim.says, "question-says", "faq"))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

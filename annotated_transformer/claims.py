@@ -31,7 +31,9 @@ ORIGINS = {
 }
 """Where readers meet a claim, and the words for it."""
 
-_ID = re.compile(r"[A-Z][1-9][0-9]*")
+ID = re.compile(r"[A-Z][1-9][0-9]*")
+"""A claim's id: a capital letter and a number."""
+
 _CHAPTER = re.compile(r"[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*)*")
 
 
@@ -193,7 +195,7 @@ def _problem(entry: dict[Any, Any]) -> str:
     for name in names[:-1]:
         if name not in entry:
             return f"{name}: is missing"
-    if not _ID.fullmatch(entry["id"]):
+    if not ID.fullmatch(entry["id"]):
         return f"id: must be a capital letter and a number, such as A5, got {entry['id']!r}"
     if not _CHAPTER.fullmatch(entry["chapter"]):
         return f"chapter: must be a path below book/ without suffix, such as faq/norms, got {entry['chapter']!r}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .claims import ID as CLAIM_ID
 from .claims import read_yaml
 
 __all__ = ["LONGEST", "TOPICS", "Question", "QuestionsError", "Topic", "load", "parse"]
@@ -29,7 +30,6 @@ LONGEST = 30
 """The most words of an answer."""
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_CLAIM = re.compile(r"[A-Z][1-9][0-9]*")
 
 
 class QuestionsError(ValueError):
@@ -165,7 +165,7 @@ def _problem(entry: dict[Any, Any]) -> str:
         return f"answer: may have {LONGEST} words, has {len(answer.split())}"
     if "$" in answer or "](" in answer:
         return "answer: must have no formulas and no links"
-    if not isinstance(claims, list) or not all(isinstance(name, str) and _CLAIM.fullmatch(name) for name in claims):
+    if not isinstance(claims, list) or not all(isinstance(name, str) and CLAIM_ID.fullmatch(name) for name in claims):
         return f"claims: must be a list of ids such as A5, which may be empty, got {claims!r}"
     if len(set(claims)) < len(claims):
         return f"claims: {', '.join(claims)}: one of them is listed twice"

@@ -24,6 +24,7 @@ from annotated_transformer.experiments.inductive_bias import (
 
 KINDS, VALUES = SETTINGS["kinds"], SETTINGS["values"]
 TINY = {**SETTINGS, "d_model": 8, "d_ff": 9, "h": 1, "examples": [3, 5], "batch": 2, "steps": LOG_EVERY}
+TINY |= {"warmup_steps": 5}
 TINY |= {"warmup_steps": 5, "test_size": 4}
 
 

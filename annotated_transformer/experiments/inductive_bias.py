@@ -29,7 +29,9 @@ from ..attention import MultiHeadAttention
 from ..config import TransformerConfig
 from ..feed_forward import FeedForward
 from ..layers import AddNorm
+from ..optimization import make_schedule
 from ..positions import sinusoids
+from .descent import averages, descend
 
 __all__ = ["MODELS", "NAME", "RUNS", "SEEDS", "SETTINGS", "TASKS", "Network", "accuracy", "far", "learn", "near"]
 
@@ -159,23 +161,17 @@ def learn(
     generator = torch.Generator().manual_seed(seed)
     drawn = TASKS[task](max(settings["examples"]), settings, generator)
     tokens, labels = (table[:examples] for table in drawn)
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    warmup, total = settings["warmup_steps"], settings["steps"]
-    losses: list[float] = []
-    curve: list[float] = []
-    for step in range(1, (total if steps is None else steps) + 1):
-        share = min(step / warmup, (total + 1 - step) / (total + 1 - warmup))  # up, then down to zero
-        optimizer.param_groups[0]["lr"] = settings["learning_rate"] * share
+    total = settings["steps"]
+    rate = make_schedule(
+        "linear", settings["d_model"], settings["warmup_steps"], steps=total + 1, peak=settings["learning_rate"]
+    )
+
+    def loss(_: int) -> Tensor:
         rows = torch.randint(len(tokens), (settings["batch"],), generator=generator)
-        loss = F.cross_entropy(model(tokens[rows]).flatten(0, 1), labels[rows].flatten())
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-        if step % LOG_EVERY == 0:
-            curve.append(sum(losses) / len(losses))
-            losses.clear()
-    return model.eval(), curve
+        return F.cross_entropy(model(tokens[rows]).flatten(0, 1), labels[rows].flatten())
+
+    losses = descend(model, loss, rate, total if steps is None else steps)
+    return model.eval(), averages(losses, LOG_EVERY)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from ..positions import SinusoidalPositions
 from ..training import Trainer
 from ..variants import with_gate
 from . import warm_up
+from .descent import averages, descend
 
 __all__ = [
     "ACTIVATIONS",
@@ -149,19 +150,17 @@ def stack_curve(parts: str, depth: int, seed: int, steps: int, *, backwards: boo
     """
     torch.manual_seed(seed)
     model, generator = Stack(parts, depth), torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    losses = []
-    for step in range(1, steps + 1):
-        share = min(1.0, step / SETTINGS["stack"]["warmup_steps"])
-        optimizer.param_groups[0]["lr"] = SETTINGS["stack"]["learning_rate"] * share
+    sizes = SETTINGS["stack"]
+
+    def loss(_: int) -> Tensor:
         letters = rows(generator)
         wanted = letters.flip(1) if backwards else letters
-        loss = F.cross_entropy(model(letters).flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return _means(losses)
+        return F.cross_entropy(model(letters).flatten(0, 1), wanted.flatten())
+
+    def rate(step: int) -> float:
+        return float(sizes["learning_rate"] * min(1.0, step / sizes["warmup_steps"]))
+
+    return averages(descend(model, loss, rate, steps), SETTINGS["every"])
 
 
 def with_activation(name: str, config: TransformerConfig) -> Transformer:
@@ -194,7 +193,7 @@ def dates_curve(make: Callable[[TransformerConfig], Transformer], seed: int, ste
     torch.manual_seed(seed)
     model = make(warm_up.CONFIG.replace(N=SETTINGS["dates"]["N"], vocab_size=tokenizer.vocab_size))
     trainer = Trainer(model, examples, TRAINING.replace(seed=seed))
-    return _means(trainer.make_step()["loss"] for _ in range(steps))
+    return averages([trainer.make_step()["loss"] for _ in range(steps)], SETTINGS["every"])
 
 
 def stacks(steps: int | None = None) -> dict[str, Any]:
@@ -280,12 +279,6 @@ def write(results: dict[str, Any], folder: Path | None = None) -> None:
     seeds = SETTINGS["dates"]["activations"]
     path = recordings.write(NAME, settings=settings, results=results, seeds=seeds, folder=folder)
     print(f"Written: {path}")
-
-
-def _means(losses: Iterable[float]) -> list[float]:
-    """The mean of every 20 losses."""
-    every, each = SETTINGS["every"], list(losses)
-    return [sum(each[i : i + every]) / every for i in range(0, len(each) - every + 1, every)]
 
 
 def _say(name: str, curves: dict[str, Sequence[Sequence[float]]]) -> None:
