@@ -78,10 +78,16 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+BEFORE = "before"
+"""The folder, beside the last run's results, of those of the run before; goals are judged by both."""
+
+
 def load(folder: Path | None = None) -> Results:
-    """Read the results that are kept in the repository, or those of another folder."""
-    recording = recordings.read("results", folder or Path(__file__).parent)
-    return {**recording["results"], "environment": recording["environment"], "settings": recording["settings"]}
+    """Read the last run that is kept in the repository, or in another folder, with the run before it, if any."""
+    folder = folder or Path(__file__).parent
+    recording = recordings.read("results", folder)
+    results = {**recording["results"], "environment": recording["environment"], "settings": recording["settings"]}
+    return {**results, BEFORE: load(folder / BEFORE)} if (folder / BEFORE).exists() else results
 
 
 def figure(value: float) -> str:
@@ -112,7 +118,20 @@ def of_floor(row: Mapping[str, Any], name: str, goal: Goal | None) -> str:
 def tables(results: Results) -> dict[str, Table]:
     """Make every table that the results have something for, by its name."""
     made = {name: maker(results) for name, maker in TABLES.items()}
+    if before := results.get(BEFORE):
+        made = {name: both(table, TABLES[name](before)) for name, table in made.items()}
     return {name: table for name, table in made.items() if table.rows}
+
+
+def both(table: Table, before: Table) -> Table:
+    """Return a table whose goals are judged by two runs: where the one met a goal and the other did not, it says so."""
+    if table.header[-1] != "goal" or len(table.rows) != len(before.rows):
+        return table
+    rows = [
+        row if row[-1] == other[-1] else [*row[:-1], f"{row[-1].partition(': ')[0]}: met once, short once"]
+        for row, other in zip(table.rows, before.rows, strict=True)
+    ]
+    return Table(table.header, rows)
 
 
 def training(results: Results) -> Table:
@@ -285,7 +304,8 @@ def numbers(results: Results) -> dict[str, str]:
         found |= {name: str(environment[name]) for name in ("processor", "python", "torch")}
     goals = [row[-1] for table in tables(results).values() if "goal" in table.header for row in table.rows]
     found["goals"] = str(sum(": " in goal for goal in goals))
-    found["goals met"] = str(sum(goal.endswith("met") for goal in goals))
+    found["goals met"] = str(sum(goal.endswith(": met") for goal in goals))
+    found["goals met once"] = str(sum("once" in goal for goal in goals))
     dates = recordings.read("date-task")["results"]["cpu_seconds"]
     found["dates"], found["dates, seeds"] = f"{statistics.median(dates):.0f}", str(len(dates))
     return found

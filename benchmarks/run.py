@@ -1,7 +1,8 @@
 """Measure the package beside others: ``python benchmarks/run.py``.
 
-Writes ``benchmarks/results.json``, from which the book's page on speed is made, and prints its tables. The others stand
-in ``benchmarks/requirements.txt``; who is not installed is named, and left out.
+Writes ``benchmarks/results.json``, from which the book's page on speed is made, and prints its tables. What stood there
+is moved to ``benchmarks/before``: two runs judge the goals. The others stand in ``benchmarks/requirements.txt``; who is
+not installed is named, and left out.
 """
 
 from __future__ import annotations
@@ -48,11 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name} is missing: {package} is not installed; see benchmarks/requirements.txt.")
     scale = QUICK if chosen.quick else Scale()
     results: dict[str, Any] = {"versions": versions()}
-    if chosen.only and folder and (folder / f"{NAME}.json").exists():
+    there = folder is not None and (folder / f"{NAME}.json").exists()
+    if chosen.only and there:
         results = recordings.read(NAME, folder)["results"]
         if results["versions"] != versions():
             print("What is there was measured with other versions: run everything.", file=sys.stderr)
             return 1
+    elif folder and there:
+        (folder / report.BEFORE).mkdir(exist_ok=True)
+        (folder / f"{NAME}.json").replace(folder / report.BEFORE / f"{NAME}.json")
     for section in chosen.only or SECTIONS:
         start, processor = time.monotonic(), time.process_time()
         with warnings.catch_warnings():
@@ -64,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
             recordings.write(NAME, settings=settings(scale), results=results, seeds=[0], folder=folder)
     if chosen.quick:
         print("Toy sizes: these numbers mean nothing.")
-    for title, table in report.tables(results).items():
+    shown = report.load(folder) if folder else results
+    for title, table in report.tables(shown).items():
         print(f"\n{title}\n\n{table.markdown()}")
     return 0
 
