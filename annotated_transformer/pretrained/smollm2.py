@@ -105,7 +105,7 @@ class GroupedAttention(RotaryAttention):
 
     def _split(self, x: Tensor) -> Tensor:
         """(batch, n, heads d_k) -> (batch, heads, n, d_k), with as many heads as there are."""
-        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.d_k).transpose(1, 2)
 
 
 class DecoderOnlyLayer(nn.Module):
