@@ -186,16 +186,14 @@ class SmolLM2(nn.Module):
             ValueError: If it is no such file, the model is built in another way, or the weights do not fit it.
         """
         file = GGUF(path)
-        with torch.device("meta"):  # without memory, and without random numbers to begin with
-            model = cls(*_sizes(path, file.fields))
+        model = cls(*_sizes(path, file.fields)).to(dtype)
         weights: dict[str, Tensor] = {}
         for name, numbers in file.tensors():
             weights |= dict.fromkeys(_ours(name), numbers.to(dtype))
         try:
-            model.load_state_dict(weights, assign=True)
+            model.load_state_dict(weights)
         except RuntimeError as error:
             raise ValueError(f"{path} does not hold the weights of such a model: {error}") from None
-        model.generator.weight = model.embedding.weight  # one parameter again
         return model.eval()
 
     def forward(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
