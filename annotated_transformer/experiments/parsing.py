@@ -41,7 +41,7 @@ __all__ = [
 
 NAME = "parsing"
 SEEDS = (0, 1, 2)
-TRAIN, TEST, LONG = 12_000, 500, 200
+TRAIN, TEST, LONG = 40_000, 500, 200
 """Sentences to learn from, held out of the same lengths, and held out of each longer band."""
 BANDS = ((4, 14), (15, 17), (18, 20), (21, 23))
 """From how many words to how many: the lengths that are learned from, and longer ones."""
