@@ -29,15 +29,17 @@ export TZ = UTC
 unexport MPLBACKEND PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL = help
-.PHONY: help setup book test slow bench check format notebooks address serve wheel clean
+.PHONY: help setup weights book test slow bench check format notebooks address serve wheel clean
 
 help:
 	@echo "make book        builds the site from the stored notebooks:  $(SITE)/index.html"
-	@echo "make test        every check: style, types, site, tests with coverage, every notebook run again"
+	@echo "make test        every check: style, types, site, tests with coverage, every notebook run again;"
+	@echo "                 one of them reads published weights, which this downloads once: some 300 MB"
 	@echo "make slow        the tests that train models for minutes, which make test leaves out"
 	@echo "make bench       measures the package beside other libraries, which it installs into .venv-bench"
 	@echo "make serve       builds the site and serves it on this machine (PORT=8000)"
 	@echo "make notebooks   runs every notebook and stores its outputs; one alone: NB=book/x.ipynb"
+	@echo "make weights     installs those weights alone, to run that notebook: book/6-3-beyond-translation.ipynb"
 	@echo "make check       style and types only; make format mends the style"
 	@echo "make address     writes the repository's address into the notebooks: REPOSITORY=https://github.com/owner/name"
 	@echo "make wheel       builds the package into dist/"
@@ -49,10 +51,15 @@ help:
 setup:
 	@$(ENVIRONMENT)
 
+weights:
+	@$(ENVIRONMENT) --weights
+
 book: setup
 	@$(PY) tools/build_site.py
 
-test: setup
+# Without BOOK_WEIGHTS, what needs the weights is skipped where they are missing; with it, it fails.
+test: export BOOK_WEIGHTS = required
+test: weights
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory book
 	$(PYTEST) -m "not slow" --cov --cov-report=term tests

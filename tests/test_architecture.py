@@ -18,7 +18,7 @@ ORDER = (
     "costs",
     # what the paper says, and what the model is trained and judged with
     "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "paper", "paper_page",
-    "inference", "evaluation", "training", "runs", "recipes", "export",
+    "inference", "evaluation", "training", "runs", "recipes", "export", "pretrained",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with

