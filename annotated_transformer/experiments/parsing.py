@@ -64,7 +64,7 @@ PRONOUNS = (("she", False), ("I", True), ("they", True))  # and whether the verb
 
 CONFIG = TransformerConfig(d_model=64, d_ff=256, h=4, N=2, p_drop=0.0)
 SETTINGS = TrainingSettings(
-    steps=600, max_tokens=1600, pool=0, schedule="linear", warmup_steps=100, peak=3e-3, validate_every=0, save_every=0
+    steps=700, max_tokens=1600, pool=0, schedule="linear", warmup_steps=100, peak=3e-3, validate_every=0, save_every=0
 )
 
 
