@@ -589,9 +589,7 @@ def heard(
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.1, below))
     top.imshow(sound, aspect="auto", origin="lower", cmap="Greys", extent=(0, seconds, 0, len(sound)))
     top.set(ylabel="band", yticks=[0, len(sound)])
-    image = bottom.imshow(
-        table, aspect="auto", cmap=style.WEIGHTS, vmin=0, extent=(0, seconds, len(words) - 0.5, -0.5)
-    )
+    image = bottom.imshow(table, aspect="auto", cmap=style.WEIGHTS, vmin=0, extent=(0, seconds, len(words) - 0.5, -0.5))
     bottom.set_yticks(range(len(words)), words)
     bottom.set(xlabel="seconds", ylabel=f"\N{LEFTWARDS ARROW} {word_axis}")
     bottom.tick_params(axis="y", length=0)

@@ -121,12 +121,14 @@ def test_a_late_word_decides(text, wanted):
 
 
 def test_the_running_example():
-    assert words(SAW) == "I saw the dog".split()
+    assert words(SAW) == ["I", "saw", "the", "dog"]
     assert " ".join(linearised(SAW)) == "(S (NP PRP ) (VP VBD (NP DT NN ) ) )"
     assert spans(linearised(SAW)) == [("NP", 0, 1), ("NP", 2, 4), ("VP", 1, 4), ("S", 0, 4)]
 
 
-@pytest.mark.parametrize(("text", "message"), [("(S DT ) )", "closed that was not"), ("(S (NP DT )", "1 brackets stay")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("(S DT ) )", "closed that was not"), ("(S (NP DT )", "1 brackets stay")]
+)
 def test_brackets_have_to_fit(text, message):
     with pytest.raises(ValueError, match=message):
         spans(text.split())
@@ -136,11 +138,22 @@ def test_scores():
     right = linearised(SAW)
     assert scores([right], [right]) == {"exact": 1, "f1": 1, "formed": 1}
     assert scores([right, right[:-1]], [right, right]) == {"exact": 0.5, "f1": 2 * 4 / 12, "formed": 0.5}
-    flat = "(S (NP PRP ) VBD (NP DT NN ) )".split()  # three of its brackets are right, and one is missing
+    flat = [
+        "(S",
+        "(NP",
+        "PRP",
+        ")",
+        "VBD",
+        "(NP",
+        "DT",
+        "NN",
+        ")",
+        ")",
+    ]  # three of its brackets are right, and one is missing
     assert scores([flat], [right]) == {"exact": 0, "f1": 2 * 3 / 7, "formed": 1}
     renamed = [token.replace("(VP", "(PP") for token in right]
     assert scores([renamed], [right])["f1"] == 2 * 3 / 8
-    assert scores(["(NP (NP PRP ) )".split()], ["(NP PRP )".split()])["f1"] == 2 / 3  # one counts once
+    assert scores([["(NP", "(NP", "PRP", ")", ")"]], [["(NP", "PRP", ")"]])["f1"] == 2 / 3  # one counts once
 
 
 def test_the_nearest_is_the_word_before():
@@ -151,7 +164,7 @@ def test_the_nearest_is_the_word_before():
         assert nearest(found) == found
     share = scores([linearised(nearest(tree)) for tree in trees], [linearised(tree) for tree in trees])
     assert 0.5 < share["exact"] < 0.8
-    late = Every("she saw the dog that sleeps with the lamp".split()).parses()[0]
+    late = Every(["she", "saw", "the", "dog", "that", "sleeps", "with", "the", "lamp"]).parses()[0]
     assert nearest(late)[2][2][2][2] == ("VP", ("VBZ", "sleeps"), late[2][3])
 
 
