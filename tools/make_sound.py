@@ -1,6 +1,6 @@
 """Makes book/paper-sentence.wav: a machine speaks a sentence of the paper, which a chapter has written down again.
 
-    python3 tools/make_sound.py        needs espeak-ng (Debian's package of that name), and NumPy
+    python3 tools/make_sound.py        needs espeak-ng (1.51, Debian's package of that name), and NumPy
 
 The voice comes at 22,050 samples a second; the model of the chapter hears 16,000, and so many are stored.
 """
@@ -22,7 +22,7 @@ RATE = 16_000
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         spoken = Path(folder) / "spoken.wav"
-        subprocess.run(["espeak-ng", "-s", "140", "-w", str(spoken), SENTENCE], check=True)
+        subprocess.run(["espeak-ng", "-v", "en-us", "-s", "140", "-w", str(spoken), SENTENCE], check=True)
         with wave.open(str(spoken), "rb") as file:
             rate, samples = file.getframerate(), np.frombuffer(file.readframes(file.getnframes()), "<i2")
     with wave.open(str(SOUND), "wb") as file:

@@ -105,7 +105,7 @@ class GroupedAttention(RotaryAttention):
 
     def _split(self, x: Tensor) -> Tensor:
         """(batch, n, heads d_k) -> (batch, heads, n, d_k), with as many heads as there are."""
-        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.d_k).transpose(1, 2)
 
 
 class DecoderOnlyLayer(nn.Module):
@@ -186,16 +186,14 @@ class SmolLM2(nn.Module):
             ValueError: If it is no such file, the model is built in another way, or the weights do not fit it.
         """
         file = GGUF(path)
-        with torch.device("meta"):  # without memory, and without random numbers to begin with
-            model = cls(*_sizes(path, file.fields))
+        model = cls(*_sizes(path, file.fields)).to(dtype)
         weights: dict[str, Tensor] = {}
         for name, numbers in file.tensors():
             weights |= dict.fromkeys(_ours(name), numbers.to(dtype))
         try:
-            model.load_state_dict(weights, assign=True)
+            model.load_state_dict(weights)
         except RuntimeError as error:
             raise ValueError(f"{path} does not hold the weights of such a model: {error}") from None
-        model.generator.weight = model.embedding.weight  # one parameter again
         return model.eval()
 
     def forward(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
