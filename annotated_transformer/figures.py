@@ -33,11 +33,13 @@ __all__ = [
     "cubes",
     "curves",
     "flow",
+    "heard",
     "heatmap",
     "log_log",
     "mask_grid",
     "owners",
     "padding",
+    "pictures",
     "pieces",
     "progress",
     "saturation",
@@ -550,6 +552,85 @@ def sweep(
     for ax in (top, bottom):  # they share x
         ax.margins(x=0.09)  # so that the first name clears the axis
     _x_axis(bottom, x_axis, None)
+    return figure
+
+
+def heard(
+    loudness: ArrayLike, weights: ArrayLike, words: Sequence[str], seconds: float, *, word_axis: str = "written"
+) -> Figure:
+    """A sound, and where in it each word was heard: above, how loud each band of frequencies is; below, the weights.
+
+    Its message is the bright staircase: who writes from the first word to the last also listens from left to right.
+
+    Args:
+        loudness: ``(bands, frames)``, the lowest band first.
+        weights: ``(n_words, n_places)``, not negative; places and frames cover the same time.
+        words: What was written.
+        seconds: How long the sound is.
+        word_axis: What the rows below are.
+
+    Raises:
+        TypeError: A word is not a string.
+        ValueError: A shape does not fit, a weight is negative, or ``seconds`` is not above 0.
+    """
+    _words("words", words)
+    sound, table = _array(loudness), _array(weights)
+    if sound.ndim != 2 or not sound.size:
+        raise ValueError(f"loudness must be (bands, frames), got the shape {sound.shape}.")
+    if table.ndim != 2 or len(table) != len(words) or not table.size:
+        raise ValueError(f"weights must have a row for each of {len(words)} words, got the shape {table.shape}.")
+    if np.any(table < 0):
+        raise ValueError(f"weights must not be negative, got {np.nanmin(table):g}.")
+    if not seconds > 0:
+        raise ValueError(f"seconds must be above 0, got {seconds}.")
+    style.use()
+    below = 0.19 * len(words)  # inches; a word needs so much
+    figure = Figure(figsize=(style.WIDTH, 1.9 + below))
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.1, below))
+    top.imshow(sound, aspect="auto", origin="lower", cmap="Greys", extent=(0, seconds, 0, len(sound)))
+    top.set(ylabel="band", yticks=[0, len(sound)])
+    image = bottom.imshow(table, aspect="auto", cmap=style.WEIGHTS, vmin=0, extent=(0, seconds, len(words) - 0.5, -0.5))
+    bottom.set_yticks(range(len(words)), words)
+    bottom.set(xlabel="seconds", ylabel=f"\N{LEFTWARDS ARROW} {word_axis}")
+    bottom.tick_params(axis="y", length=0)
+    figure.colorbar(image, ax=bottom, label="weight", fraction=0.05, pad=0.02, aspect=18)
+    return figure
+
+
+def pictures(images: ArrayLike, weights: ArrayLike, titles: Sequence[str]) -> Figure:
+    """Small pictures, and how much weight each of their patches gets: a column for each picture.
+
+    Its message is what the bright patches have in common with what is drawn there.
+
+    Args:
+        images: ``(n, height, width)``, the larger a number the darker.
+        weights: ``(n, rows, columns)``, not negative: one for each patch.
+        titles: What stands above each picture.
+
+    Raises:
+        TypeError: A title is not a string.
+        ValueError: A shape does not fit, or a weight is negative.
+    """
+    _words("titles", titles)
+    drawn, tables = _array(images), _array(weights)
+    for name, array in (("images", drawn), ("weights", tables)):
+        if array.ndim != 3 or len(array) != len(titles) or not array.size:
+            raise ValueError(f"{name} must be {len(titles)} matrices, one for each title, got the shape {array.shape}.")
+    if np.any(tables < 0):
+        raise ValueError(f"weights must not be negative, got {np.nanmin(tables):g}.")
+    style.use()
+    cell = min(0.9, (style.WIDTH - 0.9) / len(titles))
+    figure = Figure(figsize=(len(titles) * cell + 0.9, 2 * cell + 0.7))
+    axes = figure.subplots(2, len(titles), squeeze=False)
+    for column, title in enumerate(titles):
+        above, below = axes[:, column]
+        above.imshow(drawn[column], cmap="Greys")
+        above.set_title(title)
+        image = below.imshow(tables[column], cmap=style.WEIGHTS, vmin=0, vmax=tables.max())
+        for ax in (above, below):
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(True)
+    figure.colorbar(image, ax=list(axes[1]), label="weight", fraction=0.05, pad=0.02, aspect=9)
     return figure
 
 

@@ -31,6 +31,7 @@ _ATTENTION, _HEADS = "[](3-2-1-attention.ipynb)", "[](3-2-2-multi-head-attention
 _FORWARD, _EMBEDDINGS, _POSITIONS = "[](3-3-feed-forward.ipynb)", "[](3-4-embeddings.ipynb)", "[](3-5-positions.ipynb)"
 _WHOLE, _WHY = "[](3-encoder-decoder.ipynb)", "[](4-why-self-attention.ipynb)"
 _TOKENS, _TRANSLATION = "[](5-1-tokens-and-batches.ipynb)", "[](6-1-translation.ipynb)"
+_BEYOND = "[](6-3-beyond-translation.ipynb)"
 _DATA, _CONFIG = "{py:mod}`~annotated_transformer.paper`", "{py:mod}`~annotated_transformer.config`"
 
 
@@ -468,9 +469,9 @@ def _table_4() -> Iterator[Number]:
         ("beam", f"{p.beam}"),
         ("length penalty $\\alpha$", f"{p.alpha}"),
     ):
-        yield Number("table-4", "6.3", what, printed, "quoted")
+        yield Number("table-4", "6.3", what, printed, "quoted", _BEYOND)
     for row in paper.TABLE_4:
-        yield Number("table-4", "Table 4", f"F1, {row.parser}, {row.training}", f"{row.f1}", "quoted")
+        yield Number("table-4", "Table 4", f"F1, {row.parser}, {row.training}", f"{row.f1}", "quoted", _BEYOND)
 
 
 def _figures() -> Iterator[Number]:

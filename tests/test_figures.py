@@ -522,6 +522,8 @@ EVERY = {
     "pieces": lambda: figures.pieces(
         {"1000": ["▁Ich", "▁habe", "▁den", "▁Hund", "▁gesehen"], "0": ["g"]}, notes=["14 pieces", "1"], axis="merges"
     ),
+    "heard": lambda: figures.heard(np.eye(80, 300), weights(20, 100), ["▁convolutions"] * 20, 7.8),
+    "pictures": lambda: figures.pictures(np.ones((6, 8, 8)), np.ones((6, 4, 4)), list("012345")),
     "padding": lambda: figures.padding(
         {f"in pools of\n{i}": [np.full((64, 2), 60)] * 4 for i in range(5)}, notes=["66 %\nmax 2.5"] * 5
     ),
@@ -737,3 +739,46 @@ def test_tree_puts_each_step_in_a_column_and_shows_what_was_given_up():
 def test_tree_refuses_what_is_no_tree(nodes):
     with pytest.raises(ValueError, match=r"nodes? must"):
         figures.tree(nodes)
+
+
+# heard, pictures
+
+
+def test_a_sound_and_what_was_written_share_their_time():
+    loudness, given = np.arange(6.0).reshape(3, 2), weights(4, 5)
+    top, bottom, bar = figures.heard(loudness, given, list("abcd"), 2.5).axes
+    assert np.array_equal(top.images[0].get_array(), loudness)
+    assert np.allclose(bottom.images[0].get_array(), given.numpy())
+    assert top.images[0].get_extent() == [0, 2.5, 0, 3]  # the lowest band is at the bottom
+    assert top.images[0].origin == "lower"
+    assert bottom.images[0].get_extent() == [0, 2.5, 3.5, -0.5]  # the first word is on top
+    assert words(bottom.get_yticklabels()) == list("abcd")
+    assert top.get_xlim() == bottom.get_xlim() == (0, 2.5)
+    assert (bottom.images[0].get_clim()[0], bar.get_ylabel()) == (0, "weight")
+
+
+def test_every_picture_stands_above_its_weights():
+    images, given = np.arange(24.0).reshape(2, 3, 4), np.arange(8.0).reshape(2, 2, 2)
+    *axes, bar = figures.pictures(images, given, ["3", "8"]).axes
+    assert [ax.get_title() for ax in axes] == ["3", "8", "", ""]
+    for ax, wanted in zip(axes, [*images, *given], strict=True):
+        assert np.array_equal(ax.images[0].get_array(), wanted)
+    assert [ax.images[0].get_clim() for ax in axes[2:]] == [(0, 7), (0, 7)]  # one scale for all
+    assert bar.get_ylabel() == "weight"
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: figures.heard(np.ones(3), np.ones((1, 3)), ["a"], 1), r"loudness must be \(bands, frames\)"),
+        (lambda: figures.heard(np.ones((2, 3)), np.ones((2, 3)), ["a"], 1), "weights must have a row for each of 1"),
+        (lambda: figures.heard(np.ones((2, 3)), -np.ones((1, 3)), ["a"], 1), "weights must not be negative, got -1"),
+        (lambda: figures.heard(np.ones((2, 3)), np.ones((1, 3)), ["a"], 0), "seconds must be above 0, got 0"),
+        (lambda: figures.pictures(np.ones((2, 3, 3)), np.ones((1, 2, 2)), ["a"]), "images must be 1 matrices"),
+        (lambda: figures.pictures(np.ones((1, 3, 3)), np.ones((2, 2)), ["a"]), "weights must be 1 matrices"),
+        (lambda: figures.pictures(np.ones((1, 3, 3)), -np.ones((1, 2, 2)), ["a"]), "weights must not be negative"),
+    ],
+)
+def test_sounds_and_pictures_have_to_fit(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()

