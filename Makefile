@@ -12,6 +12,7 @@ else
   PY = .venv/bin/python
 endif
 
+BENCH = .venv-bench
 SITE = _build/html
 PORT ?= 8000
 JOBS ?= logical
@@ -28,18 +29,19 @@ export TZ = UTC
 unexport MPLBACKEND PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL = help
-.PHONY: help setup book test slow check format notebooks address serve wheel clean
+.PHONY: help setup book test slow bench check format notebooks address serve wheel clean
 
 help:
 	@echo "make book        builds the site from the stored notebooks:  $(SITE)/index.html"
 	@echo "make test        every check: style, types, site, tests with coverage, every notebook run again"
 	@echo "make slow        the tests that train models for minutes, which make test leaves out"
+	@echo "make bench       measures the package beside other libraries, which it installs into .venv-bench"
 	@echo "make serve       builds the site and serves it on this machine (PORT=8000)"
 	@echo "make notebooks   runs every notebook and stores its outputs; one alone: NB=book/x.ipynb"
 	@echo "make check       style and types only; make format mends the style"
 	@echo "make address     writes the repository's address into the notebooks: REPOSITORY=https://github.com/owner/name"
 	@echo "make wheel       builds the package into dist/"
-	@echo "make clean       removes what the others made, except .venv"
+	@echo "make clean       removes what the others made, except .venv and $(BENCH)"
 	@echo
 	@echo "Each sets up .venv first. Another Python: make PYTHON=python3.12 book"
 	@echo "On Linux without a GPU this saves gigabytes: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make book"
@@ -59,6 +61,11 @@ test: setup
 
 slow: setup
 	$(PYTEST) -m slow tests
+
+bench: setup
+	@test -e $(BENCH) || $(PY) -m venv $(BENCH)
+	@$(PY) -m pip --python $(BENCH) install --quiet . -r benchmarks/requirements.txt -c constraints.txt
+	$(subst .venv,$(BENCH),$(PY)) benchmarks/run.py
 
 check: setup
 	$(PY) -m ruff check .

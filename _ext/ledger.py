@@ -11,6 +11,7 @@ from chapters import CHAPTERS, docname, is_written, title
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -54,22 +55,14 @@ class Ledger(SphinxDirective):
     def _entry(self, claim: Claim) -> nodes.list_item:
         """One claim: its id, the verdict, what it says, and the answer."""
         item = nodes.list_item(ids=[f"ledger-{claim.id.lower()}"], classes=[f"ledger--{claim.verdict}"])
-        linked = claim.decided and is_written(claim.chapter, self.env)
-        name = _link(claim.id, claim.chapter, claim.anchor) if linked else nodes.inline("", claim.id)
-        name["classes"].append("ledger-id")
+        name = claim_link(claim, self.env)
         origin = nodes.inline("", claims.ORIGINS[claim.origin], classes=["ledger-origin"])
-        head = nodes.paragraph("", "", name, nodes.Text(" "), _label(claim.verdict), nodes.Text(" "), origin)
+        head = nodes.paragraph("", "", name, nodes.Text(" "), verdict_label(claim.verdict), nodes.Text(" "), origin)
         item += head
-        item += self._markdown(claim.says, "ledger-says")
+        item += markdown(self, claim.says, "ledger-says")
         if claim.answer:
-            item += self._markdown(claim.answer, "ledger-answer")
+            item += markdown(self, claim.answer, "ledger-answer")
         return item
-
-    def _markdown(self, text: str, css_class: str) -> nodes.container:
-        """The nodes of a Markdown text, in a box of its own."""
-        box = nodes.container(classes=[css_class])
-        self.state.nested_parse(StringList(text.splitlines(), "claims.yml"), 0, box)
-        return box
 
 
 def _counts(ledger: tuple[Claim, ...]) -> nodes.bullet_list:
@@ -78,11 +71,29 @@ def _counts(ledger: tuple[Claim, ...]) -> nodes.bullet_list:
     listing = nodes.bullet_list("", classes=["ledger-counts"])
     listing += nodes.list_item("", nodes.paragraph("", f"{len(ledger)} claims"))
     for verdict in claims.VERDICTS:
-        listing += nodes.list_item("", nodes.paragraph("", "", nodes.Text(f"{counts[verdict]} "), _label(verdict)))
+        listing += nodes.list_item(
+            "", nodes.paragraph("", "", nodes.Text(f"{counts[verdict]} "), verdict_label(verdict))
+        )
     return listing
 
 
-def _label(verdict: str) -> nodes.inline:
+def markdown(directive: SphinxDirective, text: str, css_class: str, source: str = "claims.yml") -> nodes.container:
+    """The nodes of a Markdown text, in a box of its own; warnings name its source."""
+    box = nodes.container(classes=[css_class])
+    directive.state.nested_parse(StringList(text.splitlines(), source), 0, box)
+    return box
+
+
+def claim_link(claim: Claim, env: BuildEnvironment) -> nodes.Inline:
+    """A claim's id; a link to its box, if it has a verdict."""
+    linked = claim.decided and is_written(claim.chapter, env)
+    name = _link(claim.id, claim.chapter, claim.anchor) if linked else nodes.inline("", claim.id)
+    name["classes"].append("ledger-id")
+    return name
+
+
+def verdict_label(verdict: str) -> nodes.inline:
+    """A verdict in the words and the colour that a reader sees."""
     return nodes.inline("", claims.VERDICTS[verdict], classes=["verdict", f"verdict--{verdict}"])
 
 

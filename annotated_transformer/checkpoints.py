@@ -61,9 +61,11 @@ def save_model(
         dtype: What the weights are stored in, such as ``torch.float16`` for half the size; as they are if not given.
 
     Raises:
-        TypeError: If ``model`` is not a ``Transformer``.
+        TypeError: If ``model`` is not a ``Transformer``, or one whose modules are not those of its ``config``, such as
+            one that ``variants.with_positions`` gave another scheme: its files would make another model.
         FileExistsError: If the folder holds something else than a model.
-        ValueError: If a weight is not a finite number, or too large a one for ``dtype``.
+        ValueError: If a weight is not a finite number, or too large a one for ``dtype``, or has another shape than
+            ``config`` gives it.
     """
     require.instance("model", model, Transformer)
     folder = Path(folder)
@@ -78,6 +80,7 @@ def write_model(
     folder: Path, model: Transformer, tokenizer: Tokenizer | None = None, dtype: torch.dtype | None = None
 ) -> None:
     """Write a model's files into a folder that nobody reads yet."""
+    _require_as_configured(model)
     weights = {name: parameter.detach().to(dtype or parameter.dtype) for name, parameter in model.named_parameters()}
     _require_finite(weights, "the model")
     write_tensors(folder / WEIGHTS, weights)
@@ -221,6 +224,30 @@ def _require_finite(weights: Mapping[str, Tensor], origin: Path | str) -> None:
     for name, weight in weights.items():
         if not weight.isfinite().all():
             raise ValueError(f"{origin} is of no use: {name} holds infinite numbers or such as are none (NaN).")
+
+
+def _require_as_configured(model: Transformer) -> None:
+    """Refuse a model that its config does not describe, for the config is all that ``load_model`` makes it of."""
+    with torch.device("meta"):  # no numbers, so neither time nor random draws
+        plain = Transformer(model.config)
+    kinds = {name: type(module) for name, module in plain.named_modules(remove_duplicate=False)}
+    others: dict[type[nn.Module], str] = {}  # of each kind, where the first of them stands
+    for name, module in model.named_modules(remove_duplicate=False):
+        if type(module) is not kinds.get(name):
+            wanted = kinds[name].__name__ if name in kinds else "nothing"
+            others.setdefault(type(module), f"model.{name} must be {wanted}, got {type(module).__name__}")
+    if others:
+        raise TypeError(
+            f"model must be what its config describes, for load_model makes it of that: "
+            f"{'; '.join(list(others.values())[:3])}. Save the state_dict instead."
+        )
+    shapes = {name: parameter.shape for name, parameter in plain.named_parameters()}
+    for name, parameter in model.named_parameters():
+        if parameter.shape != shapes.get(name):
+            raise ValueError(
+                f"model must be what its config describes, for load_model makes it of that: model.{name} must be "
+                f"{tuple(shapes[name]) if name in shapes else 'no parameter'}, got {tuple(parameter.shape)}."
+            )
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -31,7 +31,9 @@ ORIGINS = {
 }
 """Where readers meet a claim, and the words for it."""
 
-_ID = re.compile(r"[A-Z][1-9][0-9]*")
+ID = re.compile(r"[A-Z][1-9][0-9]*")
+"""A claim's id: a capital letter and a number."""
+
 _CHAPTER = re.compile(r"[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*)*")
 
 
@@ -126,7 +128,7 @@ def parse(text: str, source: str = "claims.yml") -> tuple[Claim, ...]:
     """
     if not isinstance(text, str):
         raise TypeError(f"text: must be a ledger's text, got {type(text).__name__}")
-    entries = _read_yaml(text, source)
+    entries = read_yaml(text, source)
     if not isinstance(entries, list) or not entries:
         raise LedgerError(f"{source}: a ledger is a list of claims, got {type(entries).__name__}")
     claims = tuple(_claim(entry, f"{source}: entry {number}") for number, entry in enumerate(entries, start=1))
@@ -138,8 +140,18 @@ def parse(text: str, source: str = "claims.yml") -> tuple[Claim, ...]:
     return claims
 
 
-def _read_yaml(text: str, source: str) -> Any:
-    """Return the parsed YAML; a key that is given twice in one entry is an error, which plain PyYAML lets pass."""
+def read_yaml(text: str, source: str, error_type: type[ValueError] = LedgerError) -> Any:
+    """Return the parsed YAML; a key that is given twice in one entry is an error, which plain PyYAML lets pass.
+
+    Args:
+        text: What a file of the book holds.
+        source: Its name in error messages.
+        error_type: What is raised.
+
+    Raises:
+        ValueError: The text is not valid YAML; of the type ``error_type``.
+        ModuleNotFoundError: PyYAML is not installed.
+    """
     try:
         import yaml
     except ModuleNotFoundError as error:
@@ -150,13 +162,13 @@ def _read_yaml(text: str, source: str) -> Any:
             keys = [key.value for key, _ in node.value]
             for key in keys:
                 if keys.count(key) > 1:
-                    raise LedgerError(f"{source}: line {node.start_mark.line + 1}: {key}: given twice in one entry")
+                    raise error_type(f"{source}: line {node.start_mark.line + 1}: {key}: given twice in one entry")
             return super().construct_mapping(node, deep)
 
     try:
         return yaml.load(text, Loader=StrictLoader)
     except yaml.YAMLError as error:
-        raise LedgerError(f"{source}: not valid YAML: {error}") from error
+        raise error_type(f"{source}: not valid YAML: {error}") from error
 
 
 def _claim(entry: Any, where: str) -> Claim:
@@ -183,7 +195,7 @@ def _problem(entry: dict[Any, Any]) -> str:
     for name in names[:-1]:
         if name not in entry:
             return f"{name}: is missing"
-    if not _ID.fullmatch(entry["id"]):
+    if not ID.fullmatch(entry["id"]):
         return f"id: must be a capital letter and a number, such as A5, got {entry['id']!r}"
     if not _CHAPTER.fullmatch(entry["chapter"]):
         return f"chapter: must be a path below book/ without suffix, such as faq/norms, got {entry['chapter']!r}"

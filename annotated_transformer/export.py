@@ -39,7 +39,7 @@ from . import require
 from .attention import MultiHeadAttention, attention
 from .checkpoints import moved_into_place
 from .config import TransformerConfig
-from .embeddings import Generator
+from .embeddings import Embedding, Generator
 from .layers import DecoderLayer, EncoderLayer
 from .masks import padding_mask
 from .model import Transformer
@@ -191,12 +191,14 @@ def export_onnx(model: Transformer, folder: Path | str) -> list[Path]:
 
     Raises:
         ModuleNotFoundError: If the extra is not installed.
-        TypeError: If ``model`` is not a ``Transformer``, or one whose weights were rounded to 8 bits.
+        TypeError: If ``model`` is not a ``Transformer``, or one whose weights were rounded to 8 bits, or to which
+            ``variants.with_positions`` gave another attention or other embeddings.
         ValueError: If the model is too large for one file.
         RuntimeError: If the files do not compute what the model computes; what was in their places before stays.
     """
     require.instance("model", model, Transformer)
     require.instance("model.generator", model.generator, Generator)  # of an int8 copy, it is something else
+    _require_written_out(model)
     _require_extra()
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size >= MOST_BYTES:
@@ -227,6 +229,18 @@ def _attend(module: MultiHeadAttention, x: Tensor, pairs: tuple[Tensor, Tensor],
     heads = attention(module.queries(x), *pairs, mask)  # (batch, h, n_q, d_v)
     output: Tensor = module.w_o(heads.transpose(1, 2).flatten(-2))
     return output
+
+
+def _require_written_out(model: Transformer) -> None:
+    """Refuse modules that compute something else than what stands here once more."""
+    parts: dict[type[nn.Module], str] = {MultiHeadAttention: "attention", Embedding: "embeddings"}
+    for name, module in model.named_modules():
+        for kind, what in parts.items():
+            if isinstance(module, kind) and type(module) is not kind:
+                raise TypeError(
+                    f"model must have the paper's {what} to become ONNX files: "
+                    f"model.{name} must be a plain {kind.__name__}, got {type(module).__name__}."
+                )
 
 
 def _require_extra() -> None:

@@ -325,35 +325,74 @@ def curves(
     y_axis: str = "",
     scale: str = "linear",
     ticks: Sequence[float] | None = None,
+    across: int = 1,
 ) -> Figure:
     """How one or more quantities grow along x, each line with its spread over the seeds.
 
     Its message is the shape of a line, or the gap between two. Several panels stand one above the other and share x.
+    Small ones stand ``across`` to a row, share y too, and have one legend; the message is how their shapes differ.
 
     Args:
         x: ``(n,)``.
         panels: One panel as ``{series: y}``, or several as ``{y axis: {series: y}}``; each y is ``(n,)``, or
             ``(n_seeds, n)``: then the line is the median and the band reaches from the lowest to the highest seed.
         x_axis: What x is.
-        y_axis: What y is, where there is one panel.
+        y_axis: What y is, where there is one panel, or where panels are small.
         scale: ``"linear"``, ``"log x"``, ``"log y"`` or ``"log log"``.
         ticks: Where x has its ticks; on a logarithmic axis, powers of two look best as themselves.
+        across: How many panels stand side by side; with more than one, a panel's name is its title, and all panels have
+            the same series.
 
     Raises:
         TypeError: ``panels`` is not a mapping.
-        ValueError: A shape does not fit, the scale is unknown, or a logarithmic axis is given nothing above 0.
+        ValueError: A shape does not fit, the scale is unknown, a logarithmic axis is given nothing above 0, or small
+            panels have different series.
     """
     _named("panels", panels)
     several = any(isinstance(panel, Mapping) for panel in panels.values())
     stacked: Mapping[str, Any] = panels if several else {y_axis: panels}
-    figure, axes = _stack(len(stacked))
-    for ax, (label, series) in zip(axes, stacked.items(), strict=True):
+    for label, series in stacked.items():
         if not isinstance(series, Mapping):
             raise ValueError(f"panels must be all series or all panels, but {label!r} is a series among panels.")
+    if across > 1:
+        return _small_curves(_vector("x", x), stacked, x_axis, y_axis, scale, ticks, across)
+    figure, axes = _stack(len(stacked))
+    for ax, (label, series) in zip(axes, stacked.items(), strict=True):
         _draw_lines(ax, _vector("x", x), series, scale)
         ax.set_ylabel(label)
         _legend(ax)
     _x_axis(axes[-1], x_axis, ticks)
+    return figure
+
+
+def _small_curves(
+    x: Array,
+    panels: Mapping[str, Mapping[str, ArrayLike]],
+    x_axis: str,
+    y_axis: str,
+    scale: str,
+    ticks: Sequence[float] | None,
+    across: int,
+) -> Figure:
+    names = [list(series) for series in panels.values()]
+    if any(series != names[0] for series in names):
+        raise ValueError(f"panels must have the same series, got {', '.join(map(str, names))}.")
+    style.use()
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(style.WIDTH, 0.8 + 1.5 * down))
+    axes = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flatten()
+    for ax, (title, series) in zip(axes, panels.items(), strict=False):
+        _draw_lines(ax, x, series, scale)
+        ax.set_title(title)
+    for place, ax in enumerate(axes):
+        if place >= len(panels):
+            ax.set_visible(False)
+        elif place + across >= len(panels):  # nothing stands below
+            _x_axis(ax, x_axis, ticks)
+            ax.tick_params(labelbottom=True)
+    figure.supylabel(y_axis, fontsize=axes[0].xaxis.label.get_fontsize())
+    if len(names[0]) > 1:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure
 
 

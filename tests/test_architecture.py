@@ -22,7 +22,7 @@ ORDER = (
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with
-    "check", "style", "figures", "claims", "show",
+    "check", "style", "figures", "claims", "questions", "show",
     "cli_options", "cli", "__main__",
 )  # fmt: skip
 MODEL = ORDER[ORDER.index("require") : ORDER.index("subwords")]

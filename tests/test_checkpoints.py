@@ -13,7 +13,9 @@ import torch
 from shapes import MODEL, transformer
 
 from annotated_transformer import checkpoints
+from annotated_transformer.inference import prepare
 from annotated_transformer.model import Transformer
+from annotated_transformer.variants import with_positions
 
 
 def parameters(model):
@@ -73,6 +75,65 @@ def test_a_model_replaces_a_model_and_nothing_else(tmp_path):
         checkpoints.save_model(tmp_path / "file", transformer())
     with pytest.raises(TypeError, match="model must be a Transformer, got Linear"):
         checkpoints.save_model(tmp_path / "other", torch.nn.Linear(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ("none", r"model\.positions must be SinusoidalPositions, got NoPositions"),
+        ("learned", r"model\.positions must be SinusoidalPositions, got LearnedPositions"),
+        ("shaw", r"model\.encoder\.0\.self_attention must be MultiHeadAttention, got ShawAttention"),
+        ("transformer-xl", "got TransformerXLAttention"),
+        ("t5", "got T5Attention"),
+        ("alibi", "got ALiBiAttention"),
+        ("rotary", "got RotaryAttention"),
+        ("complex", r"model\.source_embedding must be Embedding, got ComplexEmbedding"),
+    ],
+)
+def test_what_the_config_does_not_say_is_refused(scheme, message, tmp_path):
+    folder = tmp_path / "model"
+    checkpoints.save_model(folder, transformer(d_model=34, d_k=14))
+    before = checkpoints.load_tensors(folder / "model.safetensors")
+    model = with_positions(transformer(seed=1, d_model=34, d_k=14), scheme)
+    with pytest.raises(TypeError, match=f"what its config describes.*{message}"):
+        checkpoints.save_model(folder, model)
+    assert equal(checkpoints.load_tensors(folder / "model.safetensors"), before)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]  # no leftovers
+
+
+def test_one_module_that_the_config_does_not_say_is_refused(tmp_path):
+    model = transformer(d_k=14)
+    model.decoder[1].self_attention = with_positions(transformer(d_k=14), "rotary").decoder[1].self_attention
+    with pytest.raises(TypeError, match=r"model\.decoder\.1\.self_attention must be MultiHeadAttention, got Rotary"):
+        checkpoints.save_model(tmp_path / "model", model)
+    model = transformer()
+    model.extra = torch.nn.Identity()
+    with pytest.raises(TypeError, match=r"model\.extra must be nothing, got Identity"):
+        checkpoints.save_model(tmp_path / "model", model)
+    with pytest.raises(TypeError, match="must be what its config describes"):
+        checkpoints.save_model(tmp_path / "model", prepare(transformer().float(), int8=True))
+    assert not any(tmp_path.iterdir())
+
+
+def test_parameters_that_the_config_does_not_say_are_refused(tmp_path):
+    model = with_positions(transformer(positions="learned"), "learned", max_length=5)
+    with pytest.raises(ValueError, match=r"model\.positions\.weight must be \(37, 31\), got \(5, 31\)"):
+        checkpoints.save_model(tmp_path / "model", model)
+    model = transformer()
+    model.extra = torch.nn.Parameter(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"model\.extra must be no parameter, got \(2,\)"):
+        checkpoints.save_model(tmp_path / "model", model)
+
+
+@pytest.mark.parametrize("tied", ["all", "target", "none"])
+def test_there_and_back_again_is_what_the_config_says(tied, tmp_path):
+    model = with_positions(with_positions(transformer(tied=tied, d_k=14), "rotary"), "sinusoidal")
+    drawn = torch.get_rng_state()
+    checkpoints.save_model(tmp_path / "model", model)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    again, _ = checkpoints.load_model(tmp_path / "model")
+    source, target = torch.tensor([[5, 3, 8]]), torch.tensor([[7, 6]])
+    assert torch.equal(again(source, target), model.float()(source, target))
 
 
 def test_the_average_is_the_mean_of_the_weights(tmp_path):

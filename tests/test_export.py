@@ -20,6 +20,7 @@ from torch import nn
 from annotated_transformer import export, require
 from annotated_transformer.export import export_onnx
 from annotated_transformer.model import Transformer
+from annotated_transformer.variants import with_positions
 
 START, END, FIRST = 1, 2, 4  # ids: <s>, </s>, and the first that is a word
 WAYS = {
@@ -291,6 +292,37 @@ def test_only_a_model_is_exported(tmp_path):
     rounded.generator = nn.Linear(2, 3)
     with pytest.raises(TypeError, match=r"model.generator must be a Generator, got Linear"):
         export_onnx(rounded, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ("shaw", r"the paper's attention .* model.encoder.0.self_attention must be a plain .*, got ShawAttention"),
+        ("transformer-xl", "got TransformerXLAttention"),
+        ("t5", "got T5Attention"),  # fresh, its bias is 0, and no comparison of numbers would find it
+        ("alibi", "got ALiBiAttention"),
+        ("rotary", "got RotaryAttention"),
+        ("complex", r"the paper's embeddings .* model.source_embedding must be a plain .*, got ComplexEmbedding"),
+    ],
+)
+def test_other_attention_and_embeddings_are_refused(scheme, message, tmp_path):
+    model = with_positions(MODEL.replace(d_model=34, d_k=14), scheme)
+    with pytest.raises(TypeError, match=message):
+        export_onnx(model, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_attention_of_the_decoder_alone_is_refused(tmp_path):
+    model, other = Transformer(MODEL), with_positions(MODEL, "alibi")
+    model.decoder[1].self_attention = other.decoder[1].self_attention
+    with pytest.raises(TypeError, match=r"model\.decoder\.1\.self_attention must be a plain MultiHeadAttention"):
+        export_onnx(model, tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["none", "learned"])
+def test_positions_that_are_added_are_exported(scheme, tmp_path):
+    model = with_positions(model_of(pad_id=0), scheme).eval()
+    assert len(export_onnx(model, tmp_path)) == 2  # which compares the files with the model
 
 
 def test_a_model_larger_than_a_file_can_be(tmp_path, monkeypatch):

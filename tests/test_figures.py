@@ -214,6 +214,23 @@ class TestLines:
         assert (bottom.get_xscale(), bottom.get_yscale()) == ("log", "log")
         assert words(bottom.get_xticklabels()) == ["2", "8", "32"]
 
+    def test_small_panels_share_both_axes_and_one_legend(self):
+        panels = {name: {"a": power * self.X, "b": self.X} for power, name in enumerate(["one", "two", "three"])}
+        figure = figures.curves(self.X, panels, x_axis="n", y_axis="y", ticks=[2, 32], scale="log x", across=2)
+        one, two, three, none = figure.axes
+        assert [ax.get_title() for ax in (one, two, three)] == ["one", "two", "three"]
+        assert np.array_equal(lines(two)["a"].get_ydata(), self.X)
+        assert not none.get_visible()
+        assert one.get_shared_x_axes().joined(one, three)
+        assert one.get_shared_y_axes().joined(one, two)
+        assert (figure.get_supylabel(), one.get_ylabel()) == ("y", "")
+        assert [ax.get_xlabel() for ax in (one, two, three)] == ["", "n", "n"]  # where nothing stands below
+        assert words(two.get_xticklabels()) == words(three.get_xticklabels()) == ["2", "32"]
+        figure.canvas.draw()
+        assert [ax.xaxis.get_tick_params()["labelbottom"] for ax in (one, two, three)] == [False, True, True]
+        assert words(figure.legends[0].get_texts()) == ["a", "b"]
+        assert not figures.curves(self.X, {"one": {"a": self.X}}, x_axis="n", across=2).legends
+
     @pytest.mark.parametrize(
         ("scale", "axes"),
         [("linear", ("linear", "linear")), ("log x", ("log", "linear")), ("log y", ("linear", "log"))],
@@ -247,6 +264,10 @@ class TestLines:
             figures.curves(self.X, {"a": self.X}, x_axis="n", scale="loglog")
         with pytest.raises(ValueError, match="'b' is a series among panels"):
             figures.curves(self.X, {"a": {"a": self.X}, "b": self.X}, x_axis="n")
+        with pytest.raises(ValueError, match=r"panels must have the same series, got \['a'\], \['b'\]"):
+            figures.curves(self.X, {"one": {"a": self.X}, "two": {"b": self.X}}, x_axis="n", across=2)
+        with pytest.raises(ValueError, match="'b' is a series among panels"):
+            figures.curves(self.X, {"a": {"a": self.X}, "b": self.X}, x_axis="n", across=2)
         with pytest.raises(ValueError, match="above 0"):
             figures.log_log(self.X, {"a": -self.X}, x_axis="n", y_axis="y")
         with pytest.raises(ValueError, match="a must be above 0 on a logarithmic axis, got 0"):

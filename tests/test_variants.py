@@ -192,6 +192,15 @@ def test_there_and_back(scheme, tied):
     assert dict(model.named_parameters(remove_duplicate=False)).keys() == parameters.keys()
 
 
+@pytest.mark.parametrize("scale", [True, False])
+def test_embeddings_keep_their_factor(scale):
+    config = CONFIG.replace(scale_embeddings=scale)
+    plain = settled(Transformer(config)).eval()
+    for scheme in ("sinusoidal", "complex"):
+        model = with_positions(copy.deepcopy(plain), scheme)
+        assert torch.equal(model.source_embedding(SOURCE), plain.source_embedding(SOURCE))
+
+
 @every_scheme
 def test_from_one_seed_what_schemes_share_is_the_same(scheme):
     torch.manual_seed(5)

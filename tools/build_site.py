@@ -25,7 +25,7 @@ import site_address  # noqa: E402
 BUILD = ROOT / "_build"
 INDEX = BUILD / "html" / "index.html"
 STAMP = BUILD / "built-from"
-NOT_IN_THE_SITE = {"_build", "__pycache__", "node_modules", "tests", "benchmarks", "dist", "build", "htmlcov"}
+NOT_IN_THE_SITE = {"_build", "__pycache__", "node_modules", "tests", "dist", "build", "htmlcov"}
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ does not depend on length:
 
 *Neighbour*: a source of random tokens with one mark among them; the answer is the token right of the mark. Only the
 encoder's positions say which that is. Without them every token is as likely. A scheme that tells how far but not on
-which side, such as ALiBi's |i - j|, gives a source and its mirror image one and the same answer, so where the mark
+which side, such as ALiBi's ``|i - j|``, gives a source and its mirror image one and the same answer, so where the mark
 stands as often near one end as near the other it is right in no more than half of all cases.
 
 *Recall*: the answer at each position of the target is the token two positions before. Only the decoder's positions say
@@ -30,7 +30,9 @@ from torch import Tensor
 from .. import recordings
 from ..config import TransformerConfig
 from ..model import Transformer
+from ..optimization import make_schedule
 from ..variants import SCHEMES, with_positions
+from .descent import averages, descend
 
 __all__ = ["NAME", "SEEDS", "SETTINGS", "TASKS", "accuracy", "learn", "make", "neighbour", "recall"]
 
@@ -105,25 +107,19 @@ def learn(
     """
     model = make(scheme, seed, settings)
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    warmup, total = settings["warmup_steps"], settings["steps"]
-    losses: list[float] = []
-    curve: list[float] = []
-    for step in range(1, (total if steps is None else steps) + 1):
-        share = min(step / warmup, (total + 1 - step) / (total + 1 - warmup))  # up, then down to zero
-        optimizer.param_groups[0]["lr"] = settings["learning_rate"] * share
+    total = settings["steps"]
+    rate = make_schedule(
+        "linear", settings["d_model"], settings["warmup_steps"], steps=total + 1, peak=settings["learning_rate"]
+    )
+
+    def loss(step: int) -> Tensor:
         n = int(torch.randint(settings["shortest"], settings["L"] + 1, (), generator=generator))
         task = list(TASKS.values())[step % 2]
         source, target, labels = task(settings["batch"], n, settings, generator)
-        loss = F.cross_entropy(model(source, target).flatten(0, 1), labels.flatten(), ignore_index=PAD)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-        if step % LOG_EVERY == 0:
-            curve.append(sum(losses) / len(losses))
-            losses.clear()
-    return model.eval(), curve
+        return F.cross_entropy(model(source, target).flatten(0, 1), labels.flatten(), ignore_index=PAD)
+
+    losses = descend(model, loss, rate, total if steps is None else steps)
+    return model.eval(), averages(losses, LOG_EVERY)
 
 
 @torch.no_grad()

@@ -138,10 +138,11 @@ def alibi_slopes(h: int) -> list[float]:
 
 
 class ALiBiAttention(RelativeAttention):
-    """Attention that each head weakens with distance, as steeply as its slope: softmax(QKᵀ/√d_k - m |i - j|) V.
+    """Attention that each head weakens with distance, as steeply as its slope: ``softmax(QKᵀ/√d_k - m |i - j|) V``.
 
-    Press et al. (2022, section 3) define it for a causal mask, where i - j is never negative. With |i - j| an encoder
-    can use it too, one of the ways its authors name (issue 5 of their code); it then no longer tells before from after.
+    Press et al. (2022, section 3) define it for a causal mask, where i - j is never negative. With ``|i - j|`` an
+    encoder can use it too, one of the ways its authors name (issue 5 of their code); it then no longer tells before
+    from after.
 
     Args:
         *sizes: As for ``MultiHeadAttention``.
@@ -153,7 +154,7 @@ class ALiBiAttention(RelativeAttention):
         self.slopes = alibi_slopes(self.h)
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return QKᵀ/√d_k - m |i - j|, ``(batch, h, n_q, n_k)``."""
+        """Return ``QKᵀ/√d_k - m |i - j|``, ``(batch, h, n_q, n_k)``."""
         scores = super().scores(query, key)
         slopes = scores.new_tensor(self.slopes)[:, None, None]  # (h, 1, 1)
         return scores - slopes * offsets(*scores.shape[-2:], device=scores.device).abs()

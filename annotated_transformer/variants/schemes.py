@@ -56,8 +56,9 @@ def with_positions(model: Transformer | TransformerConfig, scheme: str, **option
 
     A live model is changed in place, and keeps its parameters: those that the new scheme does not have go, those that
     it adds are fresh, and an optimiser has to be made afterwards. Its ``config`` knows nothing of the change, nor does
-    what goes by the config or writes attention out once more: checkpoints, ``costs``, ``record_attention`` and ONNX
-    files are for the paper's model. Save the ``state_dict``, and load it into a model that was given the same scheme.
+    what goes by the config: ``costs`` is for the paper's model. ``checkpoints.save_model`` refuses any scheme but the
+    config's own, and ``export_onnx``, which writes attention out once more, the schemes that change it. Save the
+    ``state_dict``, and load it into a model that was given the same scheme.
 
     Args:
         model: A model, or the config to make one of.
