@@ -382,4 +382,4 @@ def test_the_directive_shows_the_list(tmp_path, root):
     cells = [[cell.get_text() for cell in row.find_all("td")] for row in page.table.tbody.find_all("tr")]
     figures = [number for number in NUMBERS if number.part == "figures"]
     assert [row[:3] for row in cells] == [[f"{n.what} ({n.place})", n.printed, n.ours] for n in figures]
-    assert all(row[3].startswith("Quoted") for row in cells)
+    assert all(row[3].startswith("Reproduced") for row in cells)

@@ -35,7 +35,7 @@ NARROWER, SHALLOWER = 8, 2
 """By how much every width and the depth are divided."""
 
 DATA = {"many": 20_000, "few": 300}
-"""Date pairs to train on: more than one run reads, and so few that a run reads each some hundred times."""
+"""Date pairs to train on: about as many as a run reads, and so few that a run reads each some eighty times."""
 
 ROWS = {variation.row: variation for variation in TABLE_3}
 SETTINGS: TrainingSettings = RECIPES["dates"].settings.replace(steps=1000, max_tokens=400, peak=2e-3)
