@@ -32,9 +32,11 @@ __all__ = [
     "clocks",
     "cubes",
     "curves",
+    "differences",
     "flow",
     "heard",
     "heatmap",
+    "intervals",
     "log_log",
     "mask_grid",
     "owners",
@@ -493,6 +495,99 @@ def bars(
     ax.set_xlabel(axis)
     if len(series) > 1:
         figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+def intervals(
+    ranges: Mapping[str, tuple[float, float]],
+    *,
+    axis: str,
+    band: tuple[float, float] | None = None,
+    marks: Mapping[str, float] | None = None,
+) -> Figure:
+    """Where a number may lie, by several witnesses: a bar from the least to the largest value that each allows.
+
+    Its message is whether one value serves them all, and who does not agree.
+
+    Args:
+        ranges: For each witness, from top to bottom, the least and the largest value; written at the ends of its bar.
+        axis: What the number is.
+        band: The least and the largest value on which the witnesses agree; shaded.
+        marks: Values by name, each a vertical line.
+
+    Raises:
+        TypeError: ``ranges`` or ``marks`` is not a mapping.
+        ValueError: ``ranges`` is empty, or a range ends before it begins.
+    """
+    _named("ranges", ranges)
+    if marks is not None:
+        _named("marks", marks)
+    everyone = [*ranges.items(), *([] if band is None else [("band", band)])]
+    for name, (least, largest) in everyone:
+        if not least <= largest:
+            raise ValueError(f"{name} must reach from its least to its largest value, got {least:g} to {largest:g}.")
+    figure, (ax,) = _stack(1, height=1.0 + 0.3 * len(ranges) + 0.25 * bool(marks))
+    if band is not None:
+        ax.axvspan(*band, color=style.VALUE.colour, alpha=0.45, linewidth=0, zorder=3, gid="band")
+    for place, (name, (least, largest)) in enumerate(ranges.items()):
+        agrees = band is None or (least <= band[0] and band[1] <= largest)
+        look = style.QUERY if agrees else style.KEY
+        bar: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "gid": name}
+        ax.barh(place, largest - least, 0.56, left=least, **bar)
+        ends: dict[str, Any] = {"va": "center", "fontsize": 9, "textcoords": "offset points"}
+        ends["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # over the marks
+        ax.annotate(f"{least:,}", (least, place), (-4, 0), ha="right", **ends)
+        ax.annotate(f"{largest:,}", (largest, place), (4, 0), ha="left", **ends)
+    for (name, value), look in zip((marks or {}).items(), style.looks(list(marks or {})), strict=True):
+        ax.axvline(value, color=look.colour, linestyle=look.line, linewidth=1.4, label=name)
+    ax.set_yticks(range(len(ranges)), list(ranges))
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    least, largest = (pick(end for _, reach in everyone for end in reach) for pick in (min, max))
+    room = 0.2 * (largest - least or 1)  # for the numbers at the ends
+    ax.set_xlim(least - room, largest + room)
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.locator_params(axis="x", nbins=6)
+    ax.set_xlabel(axis)
+    if marks:
+        figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+def differences(rows: Sequence[str], panels: Mapping[str, ArrayLike]) -> Figure:
+    """How far each row is from a reference at 0: panels side by side, a bar to the mean and a dot for each run.
+
+    Its message is which rows lie on the same side in both panels, and where the runs scatter over both sides.
+
+    Args:
+        rows: What is compared, from top to bottom.
+        panels: By what is measured, for each row one number: ``(n_rows,)``, or ``(n_seeds, n_rows)``; each panel has
+            its own scale.
+
+    Raises:
+        TypeError: ``panels`` is not a mapping, or a row is not a string.
+        ValueError: A shape does not fit.
+    """
+    _words("rows", rows)
+    _named("panels", panels)
+    style.use()
+    figure = Figure(figsize=(style.WIDTH, 0.75 + 0.2 * len(rows)))
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    places = np.arange(len(rows))
+    for ax, (title, numbers), look in zip(axes, panels.items(), (style.QUERY, style.KEY) * len(panels), strict=False):
+        runs = _seeds(title, numbers, len(rows))
+        ax.barh(places, runs.mean(axis=0), 0.62, color=look.colour, alpha=0.55, gid=title)
+        if len(runs) > 1:
+            for run in runs:
+                ax.plot(run, places, "o", color="black", markersize=2.6, markerfacecolor="white", markeredgewidth=0.8)
+        ax.axvline(0, color="black", linewidth=0.8)
+        ax.grid(True, axis="x")
+        ax.set_xlabel(title)
+        ax.tick_params(axis="y", length=0)
+        ax.locator_params(axis="x", nbins=5)
+        ax.margins(y=0.01)
+    axes[0].set_yticks(places, list(rows))
+    axes[0].invert_yaxis()  # the axes share it
     return figure
 
 

@@ -227,7 +227,8 @@ def count(config: TransformerConfig) -> int:
 def implied_vocabulary(variation: Variation, **changes: Any) -> tuple[int, int]:
     """Return the least and the largest vocabulary with which a row of Table 3 has the millions that it prints.
 
-    The vocabulary is the only size that the table leaves out; one more token is one more row of ``d_model`` numbers.
+    The vocabulary is the only size that the table leaves out; one more token is one more row of ``d_model`` numbers, in
+    each table that is not shared.
 
     Args:
         variation: A row whose parameters are printed.
@@ -238,10 +239,10 @@ def implied_vocabulary(variation: Variation, **changes: Any) -> tuple[int, int]:
     """
     if variation.millions is None:
         raise ValueError(f"variation must print a number of parameters; row {variation.row} of Table 3 does not.")
-    config = variation.config(vocab_size=1, **changes)
-    rest = sum(costs.parameters(config).values()) - config.d_model
+    one, two = (sum(costs.parameters(variation.config(vocab_size=size, **changes)).values()) for size in (1, 2))
+    token, rest = two - one, 2 * one - two  # what a token costs, in one table or several; and all else
     least, most = ((variation.millions + half) * 1_000_000 - rest for half in (-0.5, 0.5))
-    return math.ceil(least / config.d_model), math.ceil(most / config.d_model) - 1  # half a million rounds up
+    return math.ceil(least / token), math.ceil(most / token) - 1  # half a million rounds up
 
 
 def common_vocabulary(**changes: Any) -> tuple[int, int]:

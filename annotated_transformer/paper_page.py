@@ -9,9 +9,10 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-from . import decoding, optimization, paper
+from . import decoding, optimization, paper, recordings
 from .config import BASE, BIG
 
 __all__ = ["KINDS", "PARTS", "Number", "markdown", "numbers"]
@@ -31,6 +32,7 @@ _ATTENTION, _HEADS = "[](3-2-1-attention.ipynb)", "[](3-2-2-multi-head-attention
 _FORWARD, _EMBEDDINGS, _POSITIONS = "[](3-3-feed-forward.ipynb)", "[](3-4-embeddings.ipynb)", "[](3-5-positions.ipynb)"
 _WHOLE, _WHY = "[](3-encoder-decoder.ipynb)", "[](4-why-self-attention.ipynb)"
 _TOKENS, _TRANSLATION = "[](5-1-tokens-and-batches.ipynb)", "[](6-1-translation.ipynb)"
+_VARIATIONS, _BLEU = "[](6-2-variations.ipynb)", "[claim Q9](#claim-q9)"
 _BEYOND = "[](6-3-beyond-translation.ipynb)"
 _DATA, _CONFIG = "{py:mod}`~annotated_transformer.paper`", "{py:mod}`~annotated_transformer.config`"
 
@@ -91,7 +93,7 @@ def _promises() -> Iterator[Number]:
     base, big = paper.TABLE_2[-2:]
     quoted = {"28.4": ("BLEU, English to German", big.bleu_de), "41.8": ("BLEU, English to French", big.bleu_fr)}
     for printed, (what, in_table) in quoted.items():
-        yield Number("promises", "abstract", what, printed, "quoted", note=f"Table 2 has {in_table}.")
+        yield Number("promises", "abstract", what, printed, "quoted", _BLEU, note=f"Table 2 has {in_table}.")
     yield _lead("promises", "abstract", "over 2")
     yield Number("promises", "abstract", "days of training, big", "3.5", *_days(), note=_FASTER)
     yield Number("promises", "abstract", "GPUs", str(paper.GPUS), "quoted")
@@ -340,7 +342,10 @@ def _table_2() -> Iterator[Number]:
             if bleu is not None:
                 note = "The text of 6.1 says 41.0." if bleu == 41.8 else ""
                 printed = "26.30" if bleu == 26.3 else f"{bleu}"  # the table prints this zero, and no other
-                yield Number("table-2", f"Table 2, {row.model}", f"BLEU, EN-{language}", printed, "quoted", note=note)
+                link = _BLEU if row.model in runs else _DATA
+                yield Number(
+                    "table-2", f"Table 2, {row.model}", f"BLEU, EN-{language}", printed, "quoted", link, note=note
+                )
         if row.model in runs:
             ours = paper.training_cost(runs[row.model])
             yield Number(
@@ -349,7 +354,7 @@ def _table_2() -> Iterator[Number]:
                 "operations of the training",
                 f"${_power(row.cost_de)}$",
                 "recomputed",
-                "{py:func}`~annotated_transformer.paper.training_cost`",
+                _VARIATIONS,
                 f"${_power(ours, 2)}$",
                 "Hours × 8 GPUs × 9.5 TFLOPS. One number is printed for both languages.",
             )
@@ -358,7 +363,7 @@ def _table_2() -> Iterator[Number]:
             if cost is not None:
                 what = f"operations of the training, EN-{language}"
                 yield Number("table-2", f"Table 2, {row.model}", what, f"${_power(cost)}$", "quoted")
-    yield Number("table-2", "6.1", "BLEU of big, EN-DE", "28.4", "quoted")
+    yield Number("table-2", "6.1", "BLEU of big, EN-DE", "28.4", "quoted", _BLEU)
     yield _lead("table-2", "6.1", "more than 2.0")
     yield Number("table-2", "6.1", "days of training, big", "3.5", *_days(), note=_FASTER)
     yield Number("table-2", "6.1", "P100s", f"{paper.GPUS}", "quoted")
@@ -368,7 +373,8 @@ def _table_2() -> Iterator[Number]:
         "BLEU of big, EN-FR",
         "41.0",
         "quoted",
-        note="The abstract and Table 2 say 41.8. We cannot tell which is meant.",
+        _BLEU,
+        note="The abstract and Table 2 say 41.8.",
     )
     singles = [row for row in paper.TABLE_2 if not row.ensemble and row.bleu_fr and row.model not in runs]
     best = max(singles, key=lambda row: row.bleu_fr or 0)
@@ -392,6 +398,10 @@ def _table_2() -> Iterator[Number]:
 def _inference() -> Iterator[Number]:
     """What section 6.1 says about decoding."""
     search = _defaults(decoding.beam_search)
+    recording = recordings.read("translation")
+    averages = recording["results"]["averages"]
+    tried = recording["settings"]["averaged"]
+    best = min(tried, key=lambda count: averages[str(count)]["loss"])
     for name, number in paper.AVERAGED.items():
         yield Number(
             "inference",
@@ -400,8 +410,8 @@ def _inference() -> Iterator[Number]:
             f"{number}",
             "reproduced",
             _TRANSLATION,
-            "the last few",
-            "The chapter averages checkpoints of a small model, and compares how many.",
+            f"{best}",
+            f"Which of the last {', '.join(map(str, tried))} checkpoints of our run had the lowest loss.",
         )
     yield Number(
         "inference",
@@ -421,14 +431,17 @@ def _inference() -> Iterator[Number]:
 
 def _table_3() -> Iterator[Number]:
     """Table 3, and the one difference that section 6.2 prints."""
+    small = recordings.read("variations")["results"]["many"]
     for row in paper.TABLE_3:
         place = f"Table 3, {row.row}"
         yield Number("table-3", place, "settings", *_settings(row))
-        note = f"A loss of {math.log(row.perplexity):.3f} nats a word-piece."
-        yield Number("table-3", place, "perplexity", f"{row.perplexity:.2f}", "quoted", note=note)
-        yield Number("table-3", place, "BLEU", f"{row.bleu}", "quoted")
+        perplexity, exact = (fmean(run[name] for run in small[row.row].values()) for name in ("perplexity", "exact"))
+        ours, note = f"{perplexity:.3f}, on dates", f"A loss of {math.log(row.perplexity):.3f} nats a word-piece."
+        yield Number("table-3", place, "perplexity", f"{row.perplexity:.2f}", "reproduced", _VARIATIONS, ours, note)
+        ours, note = f"{exact:.1%} exact, on dates", "An eighth as wide and half as deep."
+        yield Number("table-3", place, "BLEU", f"{row.bleu}", "reproduced", _VARIATIONS, ours, note)
         if row.millions is not None:
-            ours = paper.count(row.config()) / 1e6
+            millions = paper.count(row.config()) / 1e6
             least, most = paper.implied_vocabulary(row)
             yield Number(
                 "table-3",
@@ -436,8 +449,8 @@ def _table_3() -> Iterator[Number]:
                 "million parameters",
                 f"{row.millions}",
                 "recomputed",
-                "{py:func}`~annotated_transformer.paper.count`",
-                f"{ours:.2f}",
+                _VARIATIONS,
+                f"{millions:.2f}",
                 f"With a vocabulary of 37,000. What is printed needs {least:,} to {most:,}.",
             )
     base, single = paper.TABLE_3[0], paper.TABLE_3[1]
@@ -448,6 +461,7 @@ def _table_3() -> Iterator[Number]:
         "BLEU lost by a single head",
         "0.9",
         "recomputed",
+        _VARIATIONS,
         ours=f"{best - single.bleu:.1f}",
         note="From the rows (A) and base.",
     )
@@ -476,9 +490,15 @@ def _table_4() -> Iterator[Number]:
 
 def _figures() -> Iterator[Number]:
     """The figures at the end."""
+    note = "Every head is scored over a test set."
     for figure in (3, 4, 5):
-        yield Number("figures", f"Figure {figure}", "layer that is drawn", "5 of 6", "quoted")
-    yield Number("figures", "Figure 4", "heads that are drawn", "5 and 6", "quoted")
+        yield Number(
+            "figures", f"Figure {figure}", "layer that is drawn", "5 of 6", "reproduced", _VARIATIONS, "all of 3", note
+        )
+    note = "Chosen by its score on other sentences."
+    yield Number(
+        "figures", "Figure 4", "heads that are drawn", "5 and 6", "reproduced", _VARIATIONS, "the best of 24", note
+    )
 
 
 def _follows() -> Iterator[Number]:
@@ -611,7 +631,7 @@ def _settings(row: paper.Variation) -> tuple[str, str, str, str, str]:
         config = BASE.replace(**{name: value for name, value in settings.items() if name in ("h", "d_model")})
         ours = f"{config.d_model} / {config.h} = {config.d_model // config.h}"
         return printed, "recomputed", _HEADS, ours, "$d_k = d_v = d_\\text{model} / h$."
-    return printed, "quoted", _DATA, "", ""
+    return printed, "quoted", _VARIATIONS, "", ""
 
 
 def _setting(symbols: dict[str, str], name: str, value: object) -> str:

@@ -17,12 +17,12 @@ ORDER = (
     "config", "masks", "norms", "attention", "feed_forward", "embeddings", "positions", "layers", "model", "variants",
     "costs",
     # what the paper says, and what the model is trained and judged with
-    "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "paper", "paper_page",
+    "subwords", "tokens", "tasks", "batching", "optimization", "checkpoints", "decoding", "paper",
     "inference", "evaluation", "training", "runs", "recipes", "export", "pretrained",
     # what experiments give, and the experiments
     "recordings", "experiments",
     # what the chapters are written with
-    "check", "style", "figures", "claims", "questions", "show",
+    "paper_page", "check", "style", "figures", "claims", "questions", "show",
     "cli_options", "cli", "__main__",
 )  # fmt: skip
 MODEL = ORDER[ORDER.index("require") : ORDER.index("subwords")]

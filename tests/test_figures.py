@@ -515,6 +515,15 @@ EVERY = {
     "curves": lambda: figures.curves(X, {"time": SEEDS, "memory": SEEDS}, x_axis="n"),
     "log log": lambda: figures.log_log(X, SEEDS, x_axis="n", y_axis="y"),
     "bars": lambda: figures.bars(list("abcde"), SEEDS, axis="x"),
+    "intervals": lambda: figures.intervals(
+        dict.fromkeys(("base", "C5", "big"), (39_841, 41_793)),
+        axis="tokens in the vocabulary",
+        band=(41_004, 41_208),
+        marks={"about 37,000": 37_000, "40,960": 40_960},
+    ),
+    "differences": lambda: figures.differences(
+        [f"A{i}" for i in range(19)], {name: np.linspace(-0.031, 20.5, 57).reshape(3, 19) for name in ("here", "paper")}
+    ),
     "sweep": lambda: TestSweep().made()[2],
     "clocks": lambda: figures.clocks(np.zeros((7, 5, 2)), ["1000"] * 7, ["6283"] * 5, column_axis="hand"),
     "many clocks": lambda: figures.clocks(np.zeros((3, 12, 2)), ROWS[:3], ["a"] * 12),
@@ -782,3 +791,46 @@ def test_every_picture_stands_above_its_weights():
 def test_sounds_and_pictures_have_to_fit(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+# intervals, differences
+
+
+def test_intervals_reach_from_least_to_largest_and_tell_who_does_not_agree():
+    figure = figures.intervals({"a": (10, 30), "b": (20, 40), "c": (1, 5)}, axis="V", band=(20, 30), marks={"m": 25})
+    ax = figure.axes[0]
+    bars = {patch.get_gid(): patch for patch in ax.patches}
+    assert {name: (bar.get_x(), bar.get_x() + bar.get_width()) for name, bar in bars.items()} == {
+        "a": (10, 30), "b": (20, 40), "c": (1, 5), "band": (20, 30),
+    }  # fmt: skip
+    assert bars["a"].get_facecolor() == bars["b"].get_facecolor() != bars["c"].get_facecolor()
+    assert bars["c"].get_hatch()  # not by colour alone
+    assert not bars["a"].get_hatch()
+    assert [text.get_text() for text in ax.texts] == ["10", "30", "20", "40", "1", "5"]
+    assert words(ax.get_yticklabels()) == ["a", "b", "c"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]
+    assert list(lines(ax)["m"].get_xdata()) == [25, 25]
+    assert words(figure.legends[0].get_texts()) == ["m"]
+    assert not figures.intervals({"a": (10, 10)}, axis="V").legends
+
+
+@pytest.mark.parametrize("given", [{"ranges": {"a": (2, 1)}}, {"ranges": {"a": (1, 2)}, "band": (2, 1)}])
+def test_intervals_do_not_end_before_they_begin(given):
+    with pytest.raises(ValueError, match="must reach from its least to its largest value, got 2 to 1"):
+        figures.intervals(**given, axis="V")
+
+
+def test_differences_have_a_bar_to_the_mean_and_a_dot_for_each_run():
+    runs = np.array([[1.0, -2.0], [3.0, -4.0]])
+    figure = figures.differences(["a", "b"], {"paper": [5.0, -6.0], "here": runs})
+    paper, here = figure.axes
+    assert [bar.get_width() for bar in paper.patches] == [5, -6]
+    assert [bar.get_width() for bar in here.patches] == [2, -3]
+    assert len(paper.lines) == 1  # the zero
+    assert [list(line.get_xdata()) for line in here.lines[:-1]] == runs.tolist()
+    assert all(list(line.get_ydata()) == [0, 1] for line in here.lines[:-1])
+    assert words(paper.get_yticklabels()) == ["a", "b"]
+    assert paper.get_ylim()[0] > paper.get_ylim()[1]
+    assert (paper.get_xlabel(), here.get_xlabel()) == ("paper", "here")
+    with pytest.raises(ValueError, match="here must be"):
+        figures.differences(["a", "b"], {"here": [1.0]})

@@ -183,6 +183,8 @@ def test_one_vocabulary_fits_all_but_big():
     assert paper.common_vocabulary() == (41_004, 41_208)
     assert paper.implied_vocabulary(paper.TABLE_3[-1]) == (35_368, 36_344)
     assert paper.common_vocabulary(attention_bias=True) == (40_932, 41_160)
+    assert paper.common_vocabulary(tied="target") == (20_502, 20_604)
+    assert paper.common_vocabulary(tied="none") == (13_668, 13_736)
     with pytest.raises(TypeError, match="config must be a TransformerConfig"):
         paper.count({})
 
@@ -380,4 +382,4 @@ def test_the_directive_shows_the_list(tmp_path, root):
     cells = [[cell.get_text() for cell in row.find_all("td")] for row in page.table.tbody.find_all("tr")]
     figures = [number for number in NUMBERS if number.part == "figures"]
     assert [row[:3] for row in cells] == [[f"{n.what} ({n.place})", n.printed, n.ours] for n in figures]
-    assert all(row[3].startswith("Quoted") for row in cells)
+    assert all(row[3].startswith("Reproduced") for row in cells)
