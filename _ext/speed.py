@@ -25,8 +25,11 @@ RESULTS = "benchmarks/results.json"
 
 
 def _results(env: Any) -> report.Results:
-    env.note_dependency(str(Path(env.srcdir, RESULTS)))
-    return report.load(Path(env.srcdir, RESULTS).parent)
+    if RESULTS not in env.temp_data:  # which lasts for one page
+        env.note_dependency(str(Path(env.srcdir, RESULTS)))
+        env.temp_data[RESULTS] = report.load(Path(env.srcdir, RESULTS).parent)
+    results: report.Results = env.temp_data[RESULTS]
+    return results
 
 
 class SpeedTable(SphinxDirective):

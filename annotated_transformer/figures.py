@@ -674,8 +674,7 @@ def heard(
         raise ValueError(f"loudness must be (bands, frames), got the shape {sound.shape}.")
     if table.ndim != 2 or len(table) != len(words) or not table.size:
         raise ValueError(f"weights must have a row for each of {len(words)} words, got the shape {table.shape}.")
-    if np.any(table < 0):
-        raise ValueError(f"weights must not be negative, got {np.nanmin(table):g}.")
+    _not_negative("weights", table)
     if not seconds > 0:
         raise ValueError(f"seconds must be above 0, got {seconds}.")
     style.use()
@@ -711,8 +710,7 @@ def pictures(images: ArrayLike, weights: ArrayLike, titles: Sequence[str]) -> Fi
     for name, array in (("images", drawn), ("weights", tables)):
         if array.ndim != 3 or len(array) != len(titles) or not array.size:
             raise ValueError(f"{name} must be {len(titles)} matrices, one for each title, got the shape {array.shape}.")
-    if np.any(tables < 0):
-        raise ValueError(f"weights must not be negative, got {np.nanmin(tables):g}.")
+    _not_negative("weights", tables)
     style.use()
     cell = min(0.9, (style.WIDTH - 0.9) / len(titles))
     figure = Figure(figsize=(len(titles) * cell + 0.9, 2 * cell + 0.7))
@@ -1162,6 +1160,11 @@ def _named(name: str, given: object) -> None:
         raise TypeError(f"{name} must map names to numbers, such as {{'a': [1, 2]}}, got {type(given).__name__}.")
     if not given:
         raise ValueError(f"{name} must hold at least one name, got none.")
+
+
+def _not_negative(name: str, numbers: Array) -> None:
+    if np.any(numbers < 0):
+        raise ValueError(f"{name} must not be negative, got {np.nanmin(numbers):g}.")
 
 
 def _above_zero(name: str, numbers: Array) -> None:

@@ -237,9 +237,6 @@ def _table_1() -> Iterator[Number]:
             "Each layer adds $k - 1$ positions to those that are reached.",
         ),
         ("layers of dilated kernels", "$O(\\log_k n)$", "$\\log_k n$", "At powers of $k$, exactly."),
-    ):
-        yield Number("table-1", "4", what, printed, "reproduced", _WHY, ours, note)
-    for what, printed, ours, note in (
         (
             "a convolution against a recurrent layer",
             "a factor of $k$",

@@ -19,7 +19,7 @@ import torch
 
 from . import book_files
 
-__all__ = ["DIGITS", "read", "validate", "write"]
+__all__ = ["DIGITS", "earlier", "read", "validate", "write"]
 
 DIGITS = 6
 """Significant digits kept of every number that is not whole."""
@@ -48,6 +48,21 @@ def read(name: str, folder: Path | str | None = None) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}.") from error
     validate(recording, name)
     return dict(recording)
+
+
+def earlier(name: str, settings: Mapping[str, Any], folder: Path | str | None = None) -> dict[str, Any]:
+    """Return what a run with the same settings has written so far, for an experiment that goes on with it.
+
+    Empty if there is no recording of that name, or if it was made with other settings.
+
+    Raises:
+        ValueError: The file is there and not a recording.
+    """
+    try:
+        recording = read(name, folder)
+    except FileNotFoundError:
+        return {}
+    return dict(recording["results"]) if recording["settings"] == settings else {}
 
 
 def write(

@@ -182,3 +182,10 @@ def test_a_file_that_is_not_json(tmp_path):
 def test_a_list_is_not_a_recording():
     with pytest.raises(ValueError, match="got list"):
         recordings.validate([], "run")
+
+
+def test_an_experiment_goes_on_with_what_the_same_settings_gave(tmp_path):
+    assert recordings.earlier("run", {"d_k": [2, 4]}, tmp_path) == {}
+    write(tmp_path)
+    assert recordings.earlier("run", {"d_k": [2, 4]}, tmp_path) == {"loss": [0.5, 0.25]}
+    assert recordings.earlier("run", {"d_k": [2, 5]}, tmp_path) == {}

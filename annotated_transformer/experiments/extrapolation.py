@@ -146,7 +146,7 @@ def main(
 ) -> None:
     """Train every scheme with every seed and write the recording after each, into the book or another folder."""
     torch.set_num_threads(1)  # processor time adds up over threads, waiting ones included
-    results = _done(settings, folder)
+    results = recordings.earlier(NAME, settings, folder)
     for seed in seeds:
         for scheme in schemes:
             runs = results.setdefault(scheme, {})
@@ -161,15 +161,6 @@ def main(
             scores = ", ".join(f"{task} {' '.join(f'{share:.2f}' for share in run[task])}" for task in TASKS)
             print(f"{scheme}, seed {seed}: {scores}")
     print(f"Written: {path}")
-
-
-def _done(settings: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """What an earlier run with the same settings has written."""
-    try:
-        earlier = recordings.read(NAME, folder)
-    except FileNotFoundError:
-        return {}
-    return dict(earlier["results"]) if earlier["settings"] == settings else {}
 
 
 if __name__ == "__main__":

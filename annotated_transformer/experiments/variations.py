@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -118,7 +117,7 @@ def main(
     """Train every row with every seed and write the recording after each, into the book or another folder."""
     torch.set_num_threads(1)  # processor time adds up over threads, waiting ones included
     settings = {"training": dataclasses.asdict(SETTINGS), "data": DATA, "held_out": HELD_OUT, "steps": steps}
-    results = _done(settings, folder)
+    results = recordings.earlier(NAME, settings, folder)
     data = make_data()
     for seed in seeds:
         for amount in DATA:
@@ -135,15 +134,6 @@ def main(
                 path = recordings.write(NAME, settings=settings, results=results, seeds=seeds, folder=folder)
                 print(f"{amount}, {row}, seed {seed}: {run['perplexity']:.3f}, {run['exact']:.1%}", flush=True)
     print(f"Written: {path}")
-
-
-def _done(settings: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """What an earlier run with the same settings has written."""
-    try:
-        earlier = recordings.read(NAME, folder)
-    except FileNotFoundError:
-        return {}
-    return dict(earlier["results"]) if earlier["settings"] == settings else {}
 
 
 if __name__ == "__main__":
